@@ -1,0 +1,84 @@
+/* gen.h: the generator: a spec and a schedule in, CUDA source and a manifest out. Pure: no CUDA, no clock, no
+ * environment; the same input gives the same bytes in every process. */
+#ifndef GEN_GEN_H
+#define GEN_GEN_H
+
+#include "arch.h"
+#include "manifest.h"
+#include "spec.h"
+#include "status.h"
+#include "text.h"
+
+/* What to generate. Zero-initialise; NULL means the default. */
+typedef struct gen_request {
+  const arch *arch;
+  const char *family;        /* by name; NULL: the first one that supports the variant */
+  const char *phase;         /* "prefill" (default) or "decode" */
+  const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
+  bool unaligned;            /* the kernel for tensors without 16-byte alignment */
+  const char *template_path; /* directory that overrides built-in templates */
+} gen_request;
+
+/* Where an output line came from. */
+typedef struct gen_line {
+  int template_index; /* into templates */
+  int line;           /* 1-based; 0: not from a template */
+} gen_line;
+
+typedef struct gen_kernel {
+  text source;
+  manifest manifest;
+  int nlines;
+  gen_line *lines; /* lines[n] for output line n + 1 */
+  int ntemplates;
+  char **templates; /* paths */
+} gen_kernel;
+
+/* Renders one kernel. *out is freed with gen_kernel_free. */
+gen_status gen_render(const spec *s, const gen_request *request, gen_kernel **out, gen_error *error);
+void gen_kernel_free(gen_kernel *k);
+
+/* What a family says about a spec: why it can or cannot do it. */
+typedef struct gen_choice {
+  char family[MANIFEST_NAME];
+  bool supported;
+  char reason[256]; /* empty when supported */
+} gen_choice;
+
+enum { GEN_MAX_FAMILIES = 32 };
+
+/* Asks every family in dispatch order. *count receives how many there are. */
+gen_status gen_choices(const spec *s, const gen_request *request, gen_choice choices[GEN_MAX_FAMILIES], int *count,
+                       gen_error *error);
+
+/* One axis of a family's schedule space. */
+typedef struct gen_axis {
+  char name[MANIFEST_NAME];
+  int nvalues;
+  int values[32];
+  char meaning[128];
+} gen_axis;
+
+/* Resources of one schedule, from the family's own formulas. */
+typedef struct gen_resources {
+  int64_t shared_bytes;
+  int threads;
+  int registers; /* accumulators and operands a thread must hold at once; an estimate */
+} gen_resources;
+
+typedef struct gen_schedule {
+  char text[256]; /* "tile_m=128,..." complete, in axis order */
+  gen_resources resources;
+  bool legal;
+  char reason[256]; /* why not */
+} gen_schedule;
+
+/* The axes of the family chosen by the request. */
+gen_status gen_axes(const spec *s, const gen_request *request, gen_axis axes[32], int *count, gen_error *error);
+/* Checks one schedule (the request's) against the family's resource rules. */
+gen_status gen_check_schedule(const spec *s, const gen_request *request, gen_schedule *out, gen_error *error);
+
+/* "name: value" lines on how the mask is handled, for `explain`. */
+void gen_explain_mask(const spec *s, text *out);
+
+#endif

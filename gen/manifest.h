@@ -1,0 +1,107 @@
+/* manifest.h: everything the runtime must know to launch a generated kernel. Plain data, no pointers into the
+ * generator; written into cache entries next to the cubin and read back without Lua or YAML.
+ *
+ * This header and status.h are all that runtime/ may include from gen/ (the facade excepted). */
+#ifndef GEN_MANIFEST_H
+#define GEN_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "text.h"
+
+enum {
+  MANIFEST_MAX_LAUNCHES = 4,
+  MANIFEST_MAX_FACTORS = 6,
+  MANIFEST_MAX_FIELDS = 160,
+  MANIFEST_MAX_REGIONS = 4,
+  MANIFEST_NAME = 64
+};
+
+/* A size known at launch. */
+typedef enum manifest_size {
+  SIZE_ONE,
+  SIZE_BATCH,
+  SIZE_LEN_Q,
+  SIZE_LEN_K,
+  SIZE_HEADS_Q,
+  SIZE_HEADS_KV,
+  SIZE_DIM_QK,
+  SIZE_DIM_V,
+  SIZE_SM_COUNT,
+  SIZE_COUNT
+} manifest_size;
+
+/* ceil(size / per); a rule is the product of its factors. */
+typedef struct manifest_factor {
+  manifest_size size;
+  int per; /* at least 1 */
+} manifest_factor;
+
+typedef struct manifest_rule {
+  int count;
+  manifest_factor factors[MANIFEST_MAX_FACTORS];
+} manifest_rule;
+
+/* One kernel of the image. Kernels of a manifest run in order on one stream. */
+typedef struct manifest_launch {
+  char entry[MANIFEST_NAME]; /* extern "C" name */
+  int block;                 /* threads */
+  int shared_bytes;          /* dynamic shared memory */
+  manifest_rule grid;        /* grid.x; grid.y = grid.z = 1 */
+} manifest_launch;
+
+/* A part of the workspace: `bytes` times the rule, at an offset aligned to 256. */
+typedef struct manifest_region {
+  char name[MANIFEST_NAME];
+  int bytes;
+  manifest_rule count;
+} manifest_region;
+
+typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32 } field_type;
+
+/* One member of the kernel's parameter struct. `source` names the value:
+ *   q k v o lse lse_with_sink sink               base pointers
+ *   q.stride.batch  .token .head .dim            element strides, likewise k v o; lse.stride.batch .head .token;
+ *                                                lse_with_sink.stride....; sink.stride.head
+ *   batch len_q len_k                            sizes
+ *   workspace.NAME                               address of a region
+ *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
+ *   param.NAME.stride.D  param.NAME.extent.D     of its dimension D */
+typedef struct manifest_field {
+  char name[MANIFEST_NAME];   /* member name in the struct */
+  char source[MANIFEST_NAME];
+  field_type type;
+  int offset; /* natural alignment, in order of declaration */
+} manifest_field;
+
+typedef struct manifest {
+  char family[MANIFEST_NAME];
+  char variant_hash[33]; /* of the canonical spec */
+  char schedule[256];    /* "tile_m=128,tile_n=64,..." in the family's order */
+  char arch[16];         /* NVRTC target the source was made for */
+  bool aligned16;        /* needs 16-byte aligned q k v o pointers and rows, innermost stride 1 */
+  int nlaunches;
+  manifest_launch launches[MANIFEST_MAX_LAUNCHES];
+  int nfields;
+  manifest_field fields[MANIFEST_MAX_FIELDS];
+  int params_size; /* bytes of the parameter struct */
+  int nregions;
+  manifest_region regions[MANIFEST_MAX_REGIONS];
+} manifest;
+
+int field_type_size(field_type t);
+/* The word for a size in rules: "batch", "len_q", ... and back (-1 when unknown). */
+const char *manifest_size_name(manifest_size s);
+int manifest_size_find(const char *name);
+/* The product of the factors for the given sizes; -1 on overflow of int64 or a negative size. */
+int64_t manifest_rule_value(const manifest_rule *rule, const int64_t sizes[SIZE_COUNT]);
+/* Total workspace bytes for the given sizes and the offset of each region; -1 on overflow. */
+int64_t manifest_workspace(const manifest *m, const int64_t sizes[SIZE_COUNT], int64_t offsets[MANIFEST_MAX_REGIONS]);
+/* Text form (one "key value..." line each, fixed order), and back. manifest_read returns false for anything that
+ * manifest_write would not write. */
+void manifest_write(const manifest *m, text *out);
+bool manifest_read(const char *bytes, size_t size, manifest *out);
+
+#endif

@@ -1,0 +1,51 @@
+/* cache.h: one immutable, self-verifying file per compiled kernel.
+ *
+ * An entry is named by its key and holds header, manifest, image and compile log, with a digest over all of them. It is
+ * written under a temporary name in the same directory, fsynced and renamed, so that readers see nothing or all of it.
+ * A failed step of reading is a miss, of writing costs one warning; neither ever fails the caller. Files that belong to
+ * another user, are writable by others, or do not verify are not trusted. No locks: two writers publish the same bytes. */
+#ifndef RUNTIME_CACHE_H
+#define RUNTIME_CACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "qkv.h"
+
+typedef struct cache cache;
+
+enum { CACHE_KEY_SIZE = 33 }; /* 128 bits in hex and a zero */
+
+/* One kernel, in memory. bytes are owned by the entry; freed with cache_entry_free. */
+typedef struct cache_entry {
+  char *manifest; /* text of gen/manifest.h */
+  size_t manifest_size;
+  void *image;
+  size_t image_size;
+  char *log;
+} cache_entry;
+
+typedef enum cache_result { CACHE_HIT, CACHE_MISS, CACHE_CORRUPT } cache_result;
+
+/* Opens dir (created with mode 0700 when missing). dir NULL: choose by the environment; "": memory only. Never fails but
+ * for memory: a directory that cannot be used leaves a cache that never hits, and one warning through warn. */
+cache *cache_open(const char *dir, void (*warn)(const char *message, void *user), void *user);
+void cache_close(cache *c);
+const char *cache_path(const cache *c); /* "" when memory only */
+
+/* The key of a kernel: hash over length-prefixed source, options (arch included), compiler identity, format version. */
+void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]);
+
+cache_result cache_read(cache *c, const char *key, cache_entry *out);
+/* 0 when published, -1 when not (a warning was given). */
+int cache_write(cache *c, const char *key, const cache_entry *entry);
+/* Removes an entry that turned out bad although it verified (the driver refused it). */
+void cache_remove(cache *c, const char *key);
+void cache_entry_free(cache_entry *e);
+
+int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
+int64_t cache_clear(cache *c, int only_invalid);
+/* Corrupt entries, failed reads and writes since cache_open. */
+uint64_t cache_error_count(const cache *c);
+
+#endif

@@ -1,0 +1,97 @@
+/* device.h: the one table behind which cuda and emu stand. The launch path, the cache, the tuner and the tests know
+ * nothing else of a device. A backend is one file, device_<name>.c, that fills a device_ops.
+ *
+ * Every call returns a qkv_status and, on failure, sets the thread's message with error_set (error.h). */
+#ifndef RUNTIME_DEVICE_H
+#define RUNTIME_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+#include "qkv.h"
+
+typedef struct device device;     /* an opened device; defined by the backend, starts with device_base */
+typedef struct device_module device_module;
+typedef struct device_kernel device_kernel; /* one entry of a module, attributes set */
+typedef struct device_event device_event;
+
+/* A compiled image with what the compiler said. Freed with image_free. */
+typedef struct device_image {
+  void *bytes;
+  size_t size;
+  char *log; /* compiler output, may be empty; zero-terminated */
+} device_image;
+
+typedef struct device_launch {
+  int64_t grid;          /* blocks in x; > 0 and < 2^31 */
+  int block;             /* threads */
+  int shared_bytes;      /* dynamic */
+  const void *params;    /* the parameter struct */
+  size_t params_size;
+} device_launch;
+
+/* What the compiler reports of one entry. registers < 0: unknown. */
+typedef struct device_resources {
+  int registers, spill_stores, spill_loads, stack, shared_bytes;
+} device_resources;
+
+typedef struct device_ops {
+  const char *name; /* "cuda", "emu" */
+  /* Opens ordinal n. options carries the emu seed. */
+  qkv_status (*open)(int ordinal, const qkv_options *options, device **out);
+  void (*close)(device *d);
+  qkv_status (*info)(device *d, qkv_device_info *out);
+
+  qkv_status (*alloc)(device *d, size_t bytes, void **out);
+  qkv_status (*free)(device *d, void *memory);
+  qkv_status (*copy_to_device)(device *d, void *to, const void *from, size_t bytes);
+  qkv_status (*copy_to_host)(device *d, void *to, const void *from, size_t bytes);
+  qkv_status (*synchronize)(device *d);
+
+  /* Loads an image. `name` appears in fault reports. */
+  qkv_status (*load)(device *d, const void *image, size_t size, const char *name, device_module **out);
+  void (*unload)(device *d, device_module *m);
+  /* An entry with its shared-memory limit raised to shared_bytes. Freed with the module. */
+  qkv_status (*kernel)(device *d, device_module *m, const char *entry, int shared_bytes, device_kernel **out);
+  /* Launch only; see qkv_attention. */
+  qkv_status (*launch)(device *d, device_kernel *k, const device_launch *l, qkv_stream stream);
+
+  qkv_status (*event_create)(device *d, device_event **out);
+  void (*event_free)(device *d, device_event *e);
+  qkv_status (*event_record)(device *d, device_event *e, qkv_stream stream);
+  /* Waits for both and gives the seconds between them. */
+  qkv_status (*event_seconds)(device *d, device_event *from, device_event *to, double *seconds);
+} device_ops;
+
+/* First member of every backend's struct device. */
+typedef struct device_base {
+  const device_ops *ops;
+} device_base;
+
+extern const device_ops device_cuda; /* device_cuda.c */
+extern const device_ops device_emu;  /* device_emu.c */
+
+/* ---- Compilers: one per kind of image --------------------------------------------------------------------------------- */
+
+/* Turns source into an image. Stateless and thread safe. */
+typedef struct compiler_ops {
+  const char *name; /* "nvrtc", "g++" */
+  /* Identity for cache keys and reports: version and a stamp of the binary. QKV_NO_COMPILER with the list of places
+   * tried when there is none. */
+  qkv_status (*identity)(char *out, size_t size);
+  /* Compiles for arch ("sm_90a"; a name for the emulated machine). On QKV_COMPILE_ERROR image->log has the log and
+   * image->bytes is NULL. The compiler's own cache is off, so that the log is complete. */
+  qkv_status (*compile)(const char *source, const char *arch, device_image *image);
+  /* Reads one entry's resources out of the log. */
+  void (*resources)(const char *log, const char *entry, device_resources *out);
+  /* 1 when the image can be what this compiler made (ELF magic, size); cheap. */
+  int (*plausible)(const void *image, size_t size);
+} compiler_ops;
+
+extern const compiler_ops compiler_nvrtc;   /* compiler_nvrtc.c */
+extern const compiler_ops compiler_emulator; /* compiler_emulator.c */
+
+void image_free(device_image *image);
+
+#endif

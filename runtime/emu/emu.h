@@ -1,0 +1,72 @@
+/* emu.h: the contract between a generated kernel compiled by g++ and the emulator inside libqkv.
+ *
+ * Two sides include this header:
+ *   - the emulator (runtime/emu/emu_*.c, plain C), which implements emu_api;
+ *   - runtime/emu/kernel.h, which defines the CUDA keywords away, turns every primitive of templates/prim into a call through
+ *     emu_api, and forwards the compiler's access callbacks (-fsanitize=thread) to it.
+ *
+ * A kernel is a shared object that exports `qkv_emu_bind` (receives the api) and its extern "C" entries. GPU threads are
+ * fibers on one OS thread; a fiber runs until it waits at a barrier or a collective. Shared memory is one arena per block;
+ * shared addresses (the result of smem_addr) are 32-bit offsets from the arena's start plus EMU_SHARED_BASE. */
+#ifndef RUNTIME_EMU_H
+#define RUNTIME_EMU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  EMU_ABI = 1,
+  EMU_SHARED_BASE = 1024,       /* shared addresses start here, so that 0 is never valid */
+  EMU_SHARED_MAX = 256 * 1024
+};
+
+/* Kinds of collectives of a warp. All 32 lanes must meet in the same one, else "divergent collective". */
+typedef enum emu_collective {
+  EMU_SHUFFLE_XOR,
+  EMU_SHUFFLE_INDEX,
+  EMU_VOTE_ANY,
+  EMU_SYNC_WARP,
+  EMU_LDMATRIX,
+  EMU_MMA
+} emu_collective;
+
+typedef struct emu_api {
+  int abi;
+  /* Geometry of the running thread. */
+  int (*thread_index)(void);
+  int64_t (*block_index)(void);
+  int (*block_size)(void);
+  int64_t (*grid_size)(void);
+  unsigned char *(*shared)(void); /* start of the arena */
+
+  /* Every plain load and store of the kernel, before it happens. write: 0 or 1. */
+  void (*access)(const void *address, int bytes, int write);
+
+  /* Barriers. */
+  void (*block_barrier)(int id, int threads); /* bar.sync id, threads; id 0 with the block size: __syncthreads */
+  void (*warp_barrier)(void);
+
+  /* Collectives: each lane passes its operand, gets its result. */
+  uint32_t (*shuffle_xor)(uint32_t value, int lane_mask);
+  uint32_t (*shuffle_index)(uint32_t value, int source_lane);
+  int (*vote_any)(int predicate);
+  /* count 1, 2, 4 matrices of 8x8 b16; address is this lane's row address. */
+  void (*ldmatrix)(uint32_t *out, int count, int transposed, uint32_t address);
+  /* d = a * b + c, m16n8k16, f32 accumulate. format 0: f16, 1: bf16. */
+  void (*mma_m16n8k16)(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], int format);
+
+  /* cp.async: `bytes` 4, 8 or 16 to shared; only the first source_bytes are read, the rest is zero. Lands when a wait of
+   * this thread covers its group, or earlier, in seeded order. */
+  void (*cp_async)(uint32_t to, const void *from, int bytes, int source_bytes);
+  void (*cp_async_commit)(void);
+  void (*cp_async_wait)(int groups_left); /* all but the newest groups_left groups have landed */
+} emu_api;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,308 @@
+/* qkv.h: the public interface of libqkv, an attention-kernel compiler.
+ *
+ * A spec (YAML, docs/spec-reference.md) declares an attention variant. qkv_prepare turns it into loaded kernels for one
+ * device; qkv_attention launches them and does nothing else.
+ *
+ *   qkv_engine *engine; qkv_spec *spec; qkv_op *op;
+ *   qkv_open(NULL, &engine);
+ *   qkv_spec_load(engine, "specs/llama3_8b.yaml", &spec);
+ *   qkv_prepare(engine, spec, NULL, &op);
+ *   qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
+ *   args.q = qkv_tensor_dense(q, QKV_BF16, 4, (int64_t[]){batch, len_q, 32, 128});
+ *   ...
+ *   if (qkv_attention(op, &args, stream)) fprintf(stderr, "%s\n", qkv_last_error(engine));
+ *
+ * Errors: every function that can fail returns a qkv_status; the message of the last failure on the calling thread is
+ * qkv_last_error. The library never prints, exits or aborts.
+ * Threads: an engine, a spec and an op may be used by any number of threads at once; closing or freeing one must not
+ * run beside its use.
+ * Ownership: whoever creates frees. The caller owns all tensors and the workspace. */
+#ifndef QKV_H
+#define QKV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(QKV_BUILD)
+#define QKV_API __attribute__((visibility("default")))
+#else
+#define QKV_API
+#endif
+
+#define QKV_VERSION_MAJOR 0
+#define QKV_VERSION_MINOR 1
+#define QKV_VERSION_PATCH 0
+
+typedef enum qkv_status {
+  QKV_OK = 0,
+  QKV_INVALID_ARGUMENT = 1,  /* a NULL, a wrong shape, dtype or stride; the message names the tensor and dimension */
+  QKV_OUT_OF_MEMORY = 2,     /* host or device */
+  QKV_IO = 3,                /* a file could not be read or written */
+  QKV_BAD_SPEC = 10,         /* the message is the full diagnostic text: file:line:col, source line, caret */
+  QKV_UNSUPPORTED = 11,      /* no kernel family can do this spec; the message says why for each */
+  QKV_BAD_SCHEDULE = 12,
+  QKV_UNKNOWN_ARCH = 13,
+  QKV_TEMPLATE_ERROR = 20,   /* a template failed; template:line */
+  QKV_COMPILE_ERROR = 21,    /* NVRTC or g++ refused the source; the message has the log */
+  QKV_NOT_PREPARED = 22,     /* a kernel is missing and QKV_DISABLE_JIT forbids to compile it */
+  QKV_NO_COMPILER = 23,      /* NVRTC (or g++ for emu) was not found; the message lists where it was looked for */
+  QKV_NO_DEVICE = 30,        /* no driver, no GPU, no such ordinal */
+  QKV_DEVICE_ERROR = 31,     /* the driver refused a call; on emu: a fault the emulator found */
+  QKV_INTERNAL = 90
+} qkv_status;
+
+typedef enum qkv_dtype { QKV_F16 = 0, QKV_BF16 = 1, QKV_F32 = 2, QKV_E4M3 = 3, QKV_E5M2 = 4, QKV_I32 = 5, QKV_BOOL = 6 } qkv_dtype;
+
+typedef struct qkv_engine qkv_engine; /* a device, its compiler and its cache */
+typedef struct qkv_spec qkv_spec;     /* a checked spec */
+typedef struct qkv_op qkv_op;         /* the loaded kernels of one spec for declared maxima */
+typedef void *qkv_stream;             /* CUstream / cudaStream_t; NULL: the default stream; ignored by emu */
+
+/* "bad spec", "ok", ... never NULL. */
+QKV_API const char *qkv_status_name(qkv_status status);
+/* "0.1.0" of the library in use. */
+QKV_API const char *qkv_version(void);
+
+/* ---- Engine ---------------------------------------------------------------------------------------------------- */
+
+typedef enum qkv_log_level { QKV_LOG_WARNING = 1, QKV_LOG_INFO = 2, QKV_LOG_DEBUG = 3 } qkv_log_level;
+typedef void (*qkv_log_fn)(qkv_log_level level, const char *message, void *user);
+
+/* All fields but `size` may be zero. Environment variables are read once, here; a field that is set wins. */
+typedef struct qkv_options {
+  size_t size;               /* sizeof(qkv_options) */
+  const char *device;        /* "cuda:0", "cuda", "emu", "none" (compile only), "auto" (default: a GPU if there is one, else
+                                emu); $QKV_DEVICE */
+  const char *cache_dir;     /* $QKV_CACHE_DIR, else $XDG_CACHE_HOME/qkvc, else ~/.cache/qkvc; "" = memory only */
+  const char *template_path; /* directory whose files override built-in templates; $QKV_TEMPLATE_PATH */
+  const char *arch;          /* generate for this architecture; default: the device's, for emu and none sm_80; $QKV_ARCH */
+  int disable_jit;           /* nonzero: never compile; $QKV_DISABLE_JIT */
+  uint64_t emu_seed;         /* order of asynchronous work on emu; $QKV_EMU_SEED */
+  qkv_log_fn log;            /* called from any thread; NULL: silent */
+  void *log_user;
+} qkv_options;
+#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL}
+
+/* Opens a device. opt may be NULL. On failure *out is NULL and qkv_last_error(NULL) has the message. */
+QKV_API qkv_status qkv_open(const qkv_options *opt, qkv_engine **out);
+/* Frees the engine; its specs and ops must be gone. NULL is allowed. */
+QKV_API void qkv_close(qkv_engine *engine);
+/* The message of the last failure on this thread ("" if none). Valid until the thread's next failing call. With several
+ * engines the message is the thread's latest; engine may be NULL. */
+QKV_API const char *qkv_last_error(const qkv_engine *engine);
+/* Counters since qkv_open, for tests and monitoring. */
+typedef struct qkv_counters {
+  size_t size;
+  uint64_t compiles;     /* compiler runs */
+  uint64_t cache_hits;   /* kernels loaded from the cache */
+  uint64_t cache_errors; /* corrupt, foreign or unreadable entries; failed publications */
+  uint64_t launches;
+} qkv_counters;
+QKV_API void qkv_get_counters(const qkv_engine *engine, qkv_counters *out);
+
+/* ---- Device memory: what a program without another allocator needs; tensors may come from anywhere ------------------ */
+
+typedef struct qkv_device_info {
+  size_t size;
+  char name[128];          /* "NVIDIA H200", "emu" */
+  char kind[16];           /* "cuda", "emu", "none" */
+  char arch[16];           /* "sm_90a" */
+  int ordinal;
+  int sm_count;
+  int compute_major, compute_minor;
+  int64_t l2_bytes, memory_bytes;
+  int driver_version;      /* 13000; 0 on emu */
+  char compiler[256];      /* "NVRTC 13.0 (/usr/lib/...)", "g++ 12.2.0" or "" */
+} qkv_device_info;
+QKV_API qkv_status qkv_device_get_info(qkv_engine *engine, qkv_device_info *out);
+QKV_API qkv_status qkv_alloc(qkv_engine *engine, size_t bytes, void **out);
+QKV_API qkv_status qkv_free(qkv_engine *engine, void *memory);
+QKV_API qkv_status qkv_copy_to_device(qkv_engine *engine, void *device, const void *host, size_t bytes);
+QKV_API qkv_status qkv_copy_to_host(qkv_engine *engine, void *host, const void *device, size_t bytes);
+/* Waits for all work of the device and reports its errors. */
+QKV_API qkv_status qkv_synchronize(qkv_engine *engine);
+
+/* ---- Specs ------------------------------------------------------------------------------------------------------- */
+
+/* Loads a spec from a file, or from text when the string contains a newline. */
+QKV_API qkv_status qkv_spec_load(qkv_engine *engine, const char *path_or_text, qkv_spec **out);
+/* The same without an engine and device (checking only); the message is reachable through qkv_last_error(NULL). */
+QKV_API qkv_status qkv_spec_check(const char *path_or_text, int json, qkv_spec **out);
+QKV_API void qkv_spec_free(qkv_spec *spec);
+
+/* What a caller must know to make tensors. */
+typedef struct qkv_spec_info {
+  size_t size;
+  const char *name;
+  int heads_q, heads_kv, dim_qk, dim_v;
+  qkv_dtype dtype_q, dtype_kv, dtype_out;
+  int wants_lse, wants_lse_with_sink; /* outputs asked for */
+  int has_sink;                       /* args.sink is needed */
+  int nparams;
+  int nworkloads;
+} qkv_spec_info;
+QKV_API void qkv_spec_get_info(const qkv_spec *spec, qkv_spec_info *out);
+
+/* Declared parameter n, in order of declaration. Extents are those of the shape expression for the given sizes. */
+typedef struct qkv_param_info {
+  size_t size;
+  const char *name;
+  qkv_dtype dtype;
+  int rank; /* 0: scalar */
+} qkv_param_info;
+QKV_API qkv_status qkv_spec_get_param(const qkv_spec *spec, int n, qkv_param_info *out);
+QKV_API qkv_status qkv_spec_param_shape(const qkv_spec *spec, int n, int64_t batch, int64_t len_q, int64_t len_k,
+                                        int64_t shape[4]);
+
+typedef struct qkv_workload {
+  size_t size;
+  const char *name;
+  int64_t batch, len_q, len_k;
+} qkv_workload;
+QKV_API qkv_status qkv_spec_get_workload(const qkv_spec *spec, int n, qkv_workload *out);
+
+/* Texts made by the library; free with qkv_string_free. */
+QKV_API qkv_status qkv_spec_canonical(const qkv_spec *spec, char **out);
+QKV_API qkv_status qkv_spec_json(const qkv_spec *spec, char **out);
+QKV_API qkv_status qkv_json_schema(char **out);
+QKV_API void qkv_string_free(char *string);
+
+/* ---- Generating and compiling without launching ------------------------------------------------------------------------ */
+
+typedef struct qkv_build_options {
+  size_t size;
+  const char *arch;     /* NULL: the engine's */
+  const char *family;   /* NULL: dispatch chooses */
+  const char *phase;    /* NULL: "prefill" */
+  const char *schedule; /* "tile_m=128,..." or NULL */
+  int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
+} qkv_build_options;
+#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0}
+
+/* The CUDA source. Free with qkv_string_free. */
+QKV_API qkv_status qkv_generate(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, char **source);
+
+/* One kernel entry of a build. */
+typedef struct qkv_build_entry {
+  char name[64];
+  int registers;     /* per thread; -1 unknown (emu) */
+  int spill_stores, spill_loads; /* bytes */
+  int stack;         /* bytes of local stack frame */
+  int shared_bytes;  /* static + dynamic */
+  int threads;
+} qkv_build_entry;
+
+typedef struct qkv_build_report {
+  size_t size;
+  char family[64];
+  char arch[16];
+  char schedule[256];
+  char key[33];            /* cache key */
+  int from_cache;
+  double render_seconds, compile_seconds, load_seconds; /* load: cache read and verification */
+  int64_t image_bytes;
+  int nentries;
+  qkv_build_entry entries[4];
+  char *notes; /* compiler notes and warnings, translated to template lines; NULL if none; qkv_string_free */
+} qkv_build_report;
+/* Renders and compiles (or finds in the cache) one kernel for any architecture the compiler knows; needs no GPU. */
+QKV_API qkv_status qkv_build(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, qkv_build_report *out);
+
+/* Human-readable or JSON text on what would run and why: families and reasons, schedule, resources, mask handling,
+ * FLOPs and bytes of the workloads. */
+QKV_API qkv_status qkv_explain(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, int json, char **out);
+/* Text or JSON on the machine: driver, GPUs, NVRTC, g++, cache directory; with what to do about what is missing. Works
+ * without an engine. *healthy is nonzero when kernels can be compiled and run on a GPU. */
+QKV_API qkv_status qkv_doctor(const qkv_options *opt, int json, int *healthy, char **out);
+
+/* ---- Cache ---------------------------------------------------------------------------------------------------------------- */
+
+typedef struct qkv_cache_entry {
+  size_t size;
+  const char *key, *family, *arch, *schedule;
+  int64_t bytes, age_seconds;
+  int valid; /* 0: the entry is corrupt */
+} qkv_cache_entry;
+/* Calls visit for every entry, sorted by key; a nonzero return stops. */
+QKV_API qkv_status qkv_cache_list(qkv_engine *engine, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
+QKV_API qkv_status qkv_cache_clear(qkv_engine *engine, int only_invalid, int64_t *removed);
+/* The directory in use, "" when the cache is memory only. Valid as long as the engine. */
+QKV_API const char *qkv_cache_path(const qkv_engine *engine);
+
+/* ---- Attention ------------------------------------------------------------------------------------------------------------- */
+
+/* A view of memory. Strides count elements and may be anything, 0 included, negative too. rank <= 5. */
+typedef struct qkv_tensor {
+  void *data;
+  qkv_dtype dtype;
+  int rank;
+  int64_t shape[5];
+  int64_t stride[5];
+} qkv_tensor;
+/* A contiguous tensor. */
+QKV_API qkv_tensor qkv_tensor_dense(void *data, qkv_dtype dtype, int rank, const int64_t *shape);
+
+/* Declared maxima. Zero means: no declared maximum (a family that needs workspace then refuses by name). */
+typedef struct qkv_limits {
+  size_t size;
+  int64_t batch, len_q, len_k;
+  int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
+                           saves compiling the kernel for other tensors, which are then refused */
+  const char *family;   /* as in qkv_build_options */
+  const char *phase;
+  const char *schedule;
+} qkv_limits;
+#define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
+
+/* All slow work: render, compile or read the cache, load. limits may be NULL. */
+QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
+QKV_API void qkv_op_free(qkv_op *op);
+/* Bytes of workspace a call may need, from the declared maxima; 0 for families that need none. */
+QKV_API size_t qkv_workspace_size(const qkv_op *op);
+
+/* The value of a declared parameter: `tensor` for rank > 0, `value` for scalars. */
+typedef struct qkv_param_value {
+  qkv_tensor tensor;
+  double value;
+} qkv_param_value;
+
+/* Shapes, dense layout, element strides free:
+ *   q   [batch, len_q, heads_q, dim_qk]     k [batch, len_k, heads_kv, dim_qk]    v [batch, len_k, heads_kv, dim_v]
+ *   o   [batch, len_q, heads_q, dim_v]      lse, lse_with_sink [batch, heads_q, len_q] f32    sink [heads_q] f32
+ * lse is the natural logarithm of the sum of exp of the final scores; a row without a visible key gives o = 0, lse = -inf.
+ * Outputs the spec does not name are ignored; those it names are required. Any extent may be 0. */
+typedef struct qkv_attention_args {
+  size_t size;
+  qkv_tensor q, k, v, o;
+  qkv_tensor lse, lse_with_sink;
+  qkv_tensor sink;
+  const qkv_param_value *params; /* nparams of the spec, in order of declaration */
+  int nparams;
+  void *workspace; /* device memory, 256-byte aligned */
+  size_t workspace_bytes;
+} qkv_attention_args;
+#define QKV_ATTENTION_ARGS_INIT {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0}
+
+/* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a CUDA
+ * graph. The device's context must be current (it is made current and restored when it is not). */
+QKV_API qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream);
+
+/* The definition of right: the same computation in f64 on the CPU. All tensors in host memory; o may be any float dtype,
+ * QKV_F32 recommended. Slow: O(batch heads len_q len_k dim). */
+QKV_API qkv_status qkv_reference(const qkv_spec *spec, const qkv_attention_args *args);
+
+/* Median seconds of one call, measured on the device: warm-up, then `repeats` calls timed one by one with events.
+ * Also the fastest and slowest. On emu: wall time of the emulation, which says nothing of a GPU. */
+QKV_API qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats,
+                            double *median, double *fastest, double *slowest);
+/* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o. */
+QKV_API qkv_status qkv_work(const qkv_spec *spec, const qkv_attention_args *args, double *flops, double *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
