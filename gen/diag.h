@@ -50,13 +50,15 @@ typedef struct diags {
   arena *memory; /* holds the messages */
   diag items[DIAG_LIMIT];
   int count;   /* items in use */
-  int dropped; /* diagnostics beyond DIAG_LIMIT */
+  int dropped; /* diagnostics beyond DIAG_LIMIT, and those whose message found no memory */
+  diag *newest; /* what diag_hint refers to; NULL after a diagnostic that was not kept */
 } diags;
 
 void diags_init(diags *d, arena *memory, const char *file, const char *text, size_t size);
-/* Adds one diagnostic. The same code at the same place is added once. */
+/* Adds one diagnostic. The same code at the same place is added once. Never jumps to the arena's ARENA_TRY: a diagnostic
+ * without memory is only counted. */
 void diag_add(diags *d, diag_code code, diag_span at, const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Gives the newest diagnostic a hint. */
+/* Gives the newest diagnostic a hint; nothing when that one was not kept. */
 void diag_hint(diags *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* 1-based line and column of a byte offset; columns count UTF-8 characters. */
 void diags_position(const diags *d, size_t offset, int *line, int *column);

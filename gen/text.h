@@ -23,6 +23,8 @@ void text_add(text *t, const char *bytes, size_t size);
 void text_puts(text *t, const char *string);
 void text_printf(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_vprintf(text *t, const char *format, va_list args);
+/* vsnprintf under the "C" locale, whatever the program's locale is. */
+int text_vsnprintf(char *bytes, size_t size, const char *format, va_list args);
 /* The shortest decimal that reads back as `value` (round-trip), always with a '.', 'e', "inf" or "nan" in it. */
 void text_double(text *t, double value);
 /* A JSON string literal with its quotes; invalid UTF-8 becomes U+FFFD. */
