@@ -18,7 +18,7 @@ const arch *arch_table(int *count);
 /* By name: "sm_90a", also "sm_90", "90", "9.0". NULL when unknown. */
 const arch *arch_find(const char *name);
 /* The entry for a device's compute capability: the exact one, else the newest of the same major version that is not
- * newer than the device, else NULL. */
+ * newer than the device, else NULL. Targets like sm_90a run on exactly their capability, so only an exact match finds them. */
 const arch *arch_for_capability(int major, int minor);
 
 #endif
