@@ -1,0 +1,456 @@
+"""Specs, engines, prepared operations and launches: the objects of libqkv."""
+
+import collections
+import ctypes
+import json
+import logging
+import weakref
+from ctypes import byref, c_double, c_int64, c_void_p
+from types import SimpleNamespace
+
+from . import _library as c
+from . import _tensor
+
+Param = collections.namedtuple("Param", "name dtype rank")
+Workload = collections.namedtuple("Workload", "name batch len_q len_k")
+
+_LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
+
+
+def _log_to_logging(level, message):
+    logging.getLogger("qkv").log(_LOG_LEVELS.get(level, logging.INFO), "%s", message)
+
+
+class _Handle:
+    """Owns a C object; freed by close(), at the end of a `with`, when collected, or at exit in reverse order of making."""
+
+    def _own(self, pointer, free):
+        self._pointer = pointer
+        self._finalizer = weakref.finalize(self, free, pointer)
+
+    @property
+    def handle(self):
+        """The C pointer, for calls through qkv.lowlevel."""
+        if not self._finalizer.alive:
+            raise c.Error(c.INVALID_ARGUMENT, "this %s is closed" % type(self).__name__.lower())
+        return self._pointer
+
+    def close(self):
+        """Frees the C object. Calling it again does nothing."""
+        self._finalizer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Spec(_Handle):
+    """A checked spec. `source` is the path of a YAML file, or the YAML text itself when it contains a newline.
+
+    name                              str
+    heads_q heads_kv dim_qk dim_v     int
+    dtype_q dtype_kv dtype_out        "f16", "bf16", ...
+    outputs                           the tensors a call returns, in order: "o", then "lse", "lse_with_sink"
+    has_sink                          a call needs sink=
+    params                            (Param(name, dtype, rank), ...) in order of declaration; rank 0 is a number
+    workloads                         (Workload(name, batch, len_q, len_k), ...)
+
+    Raises Error with status BAD_SPEC; its text is the whole diagnosis (file:line:column, source line, caret).
+    """
+
+    def __init__(self, source):
+        pointer = c_void_p()
+        c.call("qkv_spec_check", c.encode(source), 0, byref(pointer))
+        lib = c.library()
+        self._own(pointer, lib.qkv_spec_free)
+        info = c.SpecInfo()
+        lib.qkv_spec_get_info(pointer, byref(info))
+        self.name = info.name.decode()
+        self.heads_q, self.heads_kv, self.dim_qk, self.dim_v = info.heads_q, info.heads_kv, info.dim_qk, info.dim_v
+        self._dtype_q, self._dtype_kv, self._dtype_out = info.dtype_q, info.dtype_kv, info.dtype_out
+        self.dtype_q, self.dtype_kv, self.dtype_out = (c.DTYPE_NAMES[t] for t in
+                                                       (info.dtype_q, info.dtype_kv, info.dtype_out))
+        self.outputs = ("o",) + ("lse",) * bool(info.wants_lse) + ("lse_with_sink",) * bool(info.wants_lse_with_sink)
+        self.has_sink = bool(info.has_sink)
+        self.params = tuple(self._param(n) for n in range(info.nparams))
+        self.workloads = tuple(self._workload(n) for n in range(info.nworkloads))
+
+    def _param(self, n):
+        info = c.ParamInfo()
+        c.call("qkv_spec_get_param", self._pointer, n, byref(info))
+        return Param(info.name.decode(), c.DTYPE_NAMES[info.dtype], info.rank)
+
+    def _workload(self, n):
+        info = c.Workload()
+        c.call("qkv_spec_get_workload", self._pointer, n, byref(info))
+        return Workload(info.name.decode(), info.batch, info.len_q, info.len_k)
+
+    def param_shape(self, name, batch, len_q, len_k):
+        """The shape parameter `name` must have for these sizes: a tuple of ints, () for a scalar."""
+        n = [param.name for param in self.params].index(name)
+        shape = (c_int64 * 4)()
+        c.call("qkv_spec_param_shape", self.handle, n, batch, len_q, len_k, shape)
+        return tuple(shape[:self.params[n].rank])
+
+    def _text(self, function):
+        text = c_void_p()
+        c.call(function, self.handle, byref(text))
+        return c.take_string(text)
+
+    def canonical(self):
+        """The canonical form: two specs that mean the same have the same text."""
+        return self._text("qkv_spec_canonical")
+
+    def json(self):
+        """The canonical form with name, schedule and workloads, as a dict."""
+        return json.loads(self._text("qkv_spec_json"))
+
+    def __repr__(self):
+        return "<qkv.Spec %s: %d/%d heads, dim %d/%d, %s>" % (self.name, self.heads_q, self.heads_kv, self.dim_qk,
+                                                              self.dim_v, self.dtype_q)
+
+
+def _as_spec(spec):
+    return spec if isinstance(spec, Spec) else Spec(spec)
+
+
+class Engine(_Handle):
+    """A device with its compiler and cache. Use it from any number of threads.
+
+    device         "auto" (a GPU if there is one, else emu), "cuda", "cuda:1", "emu", "none" (compile only)
+    cache_dir      None: $QKV_CACHE_DIR, else ~/.cache/qkvc; "": memory only
+    template_path  directory whose templates override the built-in ones
+    arch           architecture to generate for, e.g. "sm_90a"; None: the device's
+    disable_jit    raise NOT_PREPARED instead of compiling
+    emu_seed       order of asynchronous work on the emulator
+    log            callable(level, text), level 1 warning 2 info 3 debug; None: logging.getLogger("qkv")
+    """
+
+    def __init__(self, device="auto", *, cache_dir=None, template_path=None, arch=None, disable_jit=False, emu_seed=0,
+                 log=None):
+        sink = log or _log_to_logging
+        # Kept alive as long as the engine: C calls it from any thread.
+        self._log = c.LogFunction(lambda level, text, user: sink(level, text.decode("utf-8", "replace")))
+        options = c.Options(device=c.encode(device), cache_dir=c.encode(cache_dir),
+                            template_path=c.encode(template_path), arch=c.encode(arch),
+                            disable_jit=int(disable_jit), emu_seed=emu_seed, log=self._log)
+        pointer = c_void_p()
+        c.call("qkv_open", byref(options), byref(pointer))
+        self._own(pointer, c.library().qkv_close)
+        self._launches, self._ops = weakref.WeakSet(), weakref.WeakSet()
+        info = c.DeviceInfo()
+        c.call("qkv_device_get_info", pointer, byref(info))
+        #: name kind arch ordinal sm_count compute_major compute_minor l2_bytes memory_bytes driver_version compiler
+        self.device = SimpleNamespace(**{
+            field: value.decode() if isinstance(value, bytes) else value
+            for field, value in ((name, getattr(info, name)) for name, _ in c.DeviceInfo._fields_[1:])})
+
+    def close(self):
+        """Frees the launches and prepared operations of this engine, then the engine."""
+        for child in list(self._launches) + list(self._ops):
+            child.close()
+        super().close()
+
+    @property
+    def counters(self):
+        """compiles, cache_hits, cache_errors, launches since the engine was opened."""
+        counters = c.Counters()
+        c.library().qkv_get_counters(self.handle, byref(counters))
+        return SimpleNamespace(**{name: getattr(counters, name) for name, _ in c.Counters._fields_[1:]})
+
+    @property
+    def cache_path(self):
+        """The cache directory in use, "" when the cache is memory only."""
+        return c.library().qkv_cache_path(self.handle).decode()
+
+    def prepare(self, spec, *, batch=0, len_q=0, len_k=0, aligned_only=False, family=None, phase=None, schedule=None):
+        """All slow work: render, compile or read the cache, load. Returns an Op.
+
+        batch, len_q, len_k are declared maxima (0: none); a family that needs a workspace requires them.
+        aligned_only promises 16-byte aligned rows and saves one compile; other tensors are then refused.
+        family, phase and schedule ("tile_m=128,stages=2") override the choice of the library.
+        """
+        limits = c.Limits(batch=batch, len_q=len_q, len_k=len_k, aligned_only=int(aligned_only),
+                          family=c.encode(family), phase=c.encode(phase), schedule=c.encode(schedule))
+        return Op(self, _as_spec(spec), limits)
+
+    def _build_options(self, arch, family, phase, schedule, unaligned):
+        return c.BuildOptions(arch=c.encode(arch), family=c.encode(family), phase=c.encode(phase),
+                              schedule=c.encode(schedule), unaligned=int(unaligned))
+
+    def generate(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False):
+        """The CUDA source of one kernel, a str."""
+        text = c_void_p()
+        options = self._build_options(arch, family, phase, schedule, unaligned)
+        c.call("qkv_generate", self.handle, _as_spec(spec).handle, byref(options), byref(text))
+        return c.take_string(text)
+
+    def build(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False):
+        """Compiles one kernel for any architecture (no GPU needed) and reports: family, arch, schedule, key,
+        from_cache, the seconds of render, compile and load, image_bytes, notes, and per entry registers, spills,
+        stack, shared memory and threads."""
+        options = self._build_options(arch, family, phase, schedule, unaligned)
+        report = c.BuildReport()
+        c.call("qkv_build", self.handle, _as_spec(spec).handle, byref(options), byref(report))
+        result = SimpleNamespace(**{
+            name: getattr(report, name) for name in ("render_seconds", "compile_seconds", "load_seconds",
+                                                     "image_bytes")})
+        result.family, result.arch, result.schedule, result.key = (
+            getattr(report, name).decode() for name in ("family", "arch", "schedule", "key"))
+        result.from_cache = bool(report.from_cache)
+        result.notes = c.take_string(c_void_p(report.notes))
+        result.entries = [
+            SimpleNamespace(name=entry.name.decode(), **{name: getattr(entry, name)
+                                                         for name, _ in c.BuildEntry._fields_[1:]})
+            for entry in report.entries[:report.nentries]]
+        return result
+
+    def explain(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False, json=False):
+        """What would run and why, as text (or JSON text)."""
+        text = c_void_p()
+        options = self._build_options(arch, family, phase, schedule, unaligned)
+        c.call("qkv_explain", self.handle, _as_spec(spec).handle, byref(options), int(json), byref(text))
+        return c.take_string(text)
+
+    def __repr__(self):
+        return "<qkv.Engine %s (%s)>" % (self.device.name, self.device.arch)
+
+
+class _Call:
+    """The arguments of one call as C structures, with everything that must stay alive beside them."""
+
+    def __init__(self, spec, q, k, v, outputs, sink, params, stream=None):
+        expected = {"q": spec._dtype_q, "k": spec._dtype_kv, "v": spec._dtype_kv, "o": spec._dtype_out}
+        self.views = {}
+        tensors = dict(q=q, k=k, v=v, **outputs)
+        if sink is not None:
+            tensors["sink"] = sink
+        self.args = c.AttentionArgs()
+        for name, tensor in tensors.items():
+            self._set(name, _tensor.view(tensor, name, expected.get(name), stream))
+        self._set_params(spec, params, stream)
+
+    def _set(self, name, view):
+        self.views[name] = view
+        setattr(self.args, name, view.struct())
+
+    def _set_params(self, spec, params, stream):
+        names = [param.name for param in spec.params]
+        unknown = sorted(set(params) - set(names))
+        if unknown:
+            raise TypeError("unknown argument %s; the parameters of %s are: %s" % (
+                ", ".join(unknown), spec.name, ", ".join(names) or "none"))
+        missing = [name for name in names if name not in params]
+        if missing:
+            raise TypeError("missing parameter %s of %s" % (", ".join(missing), spec.name))
+        self.values = (c.ParamValue * len(names))()
+        for n, param in enumerate(spec.params):
+            if param.rank == 0:
+                self.values[n].value = float(params[param.name])
+                continue
+            view = _tensor.view(params[param.name], param.name, c.DTYPE_NAMES.index(param.dtype), stream)
+            self.views[param.name] = view
+            self.values[n].tensor = view.struct()
+        self.args.params, self.args.nparams = self.values, len(names)
+
+    def address(self, spec, name, data):
+        """Replaces the address of tensor `name`."""
+        view = self.views[name]
+        names = [param.name for param in spec.params]
+        if name in names:
+            self.values[names.index(name)].tensor = view.struct(data)
+        else:
+            setattr(self.args, name, view.struct(data))
+
+
+def _outputs_for(spec, q, given, dtype_out):
+    """The output tensors by name: those passed in, the rest allocated like q."""
+    shape = tuple(q.shape)
+    if len(shape) != 4:
+        raise c.Error(c.INVALID_ARGUMENT, "q: shape %s is not [batch, len_q, heads_q, dim_qk]" % (shape,))
+    unused = [name for name, tensor in given.items() if tensor is not None and name not in spec.outputs]
+    if unused:
+        raise c.Error(c.INVALID_ARGUMENT, "%s: not among the outputs of %s (%s)" % (
+            unused[0], spec.name, ", ".join(spec.outputs)))
+    batch, len_q, heads = shape[0], shape[1], shape[2]
+    made = {}
+    for name in spec.outputs:
+        tensor = given[name]
+        if tensor is None:
+            form = ((batch, len_q, heads, spec.dim_v), dtype_out) if name == "o" else ((batch, heads, len_q), c.F32)
+            tensor = _tensor.empty_like(q, form[0], form[1], name)
+        made[name] = tensor
+    return made
+
+
+class Launch:
+    """A call with its tensors bound: `launch()` runs it, again and again, at the cost of one C call.
+
+    result    o, or the tuple (o, lse, ...) in the order of spec.outputs
+    Host tensors (always so on emu) are copied to device memory before and results back after every run; launch() then
+    waits for the device. With GPU tensors it only enqueues and may be captured in a CUDA graph.
+    """
+
+    def __init__(self, op, call, outputs, stream, workspace):
+        self._op, self._call, self._stream = op, call, stream
+        self._workspace = workspace
+        self._staged, self._buffers = [], []
+        op.engine._launches.add(self)
+        made = [outputs[name] for name in op.spec.outputs]
+        self.result = made[0] if len(made) == 1 else tuple(made)
+        device = op.engine.device
+        for name, view in call.views.items():
+            if name in outputs and view.readonly:
+                raise c.Error(c.INVALID_ARGUMENT, "%s: the tensor is read-only" % name)
+            if view.device == "host":
+                self._stage(name, view, name in outputs)
+            elif device.kind != "cuda":
+                raise c.Error(c.INVALID_ARGUMENT, "%s: lies in GPU memory, but the engine's device is %s; open it with "
+                                                  "device=\"cuda\"" % (name, device.kind))
+            elif view.ordinal not in (None, device.ordinal):
+                raise c.Error(c.INVALID_ARGUMENT, "%s: lies on cuda:%d, but the engine's device is cuda:%d" % (
+                    name, view.ordinal, device.ordinal))
+        if workspace is None and op.workspace_bytes:
+            self._call.args.workspace = self._allocate(op.workspace_bytes)
+            self._call.args.workspace_bytes = op.workspace_bytes
+        elif workspace is not None:
+            self._call.args.workspace, self._call.args.workspace_bytes = workspace
+
+    def _allocate(self, size):
+        pointer = c_void_p()
+        c.call("qkv_alloc", self._op.engine.handle, size, byref(pointer))
+        # Freed with this object, which keeps the op and so the engine alive; Engine.close frees it before.
+        self._buffers.append(weakref.finalize(self, c.library().qkv_free, self._op.engine.handle, pointer))
+        return pointer.value
+
+    def _stage(self, name, view, is_output):
+        """Gives a host tensor a twin on the device with the same strides and 16-byte alignment, gaps included."""
+        first, end = view.span()
+        if end == first:
+            self._call.address(self._op.spec, name, 0)
+            return
+        lead = (view.data + first) % 16
+        memory = self._allocate(lead + end - first) + lead
+        self._call.address(self._op.spec, name, memory - first)
+        elements = 1
+        for extent in view.shape:
+            elements *= extent
+        has_gaps = elements * c.DTYPE_BYTES[view.dtype] != end - first
+        self._staged.append((view.data + first, memory, end - first, not is_output or has_gaps, is_output))
+
+    def close(self):
+        """Frees the device memory of staged tensors and workspace; the launch cannot run again."""
+        for buffer in self._buffers:
+            buffer()
+        self._op = None
+
+    def __call__(self, stream=None):
+        """Runs the call; `stream` replaces the one given to bind."""
+        engine = self._op.engine.handle
+        for host, memory, size, copy_in, _ in self._staged:
+            if copy_in:
+                c.call("qkv_copy_to_device", engine, memory, host, size)
+        stream = self._stream if stream is None else _stream_handle(stream)
+        c.call("qkv_attention", self._op.handle, byref(self._call.args), stream)
+        if self._staged:
+            c.call("qkv_synchronize", engine)
+        for host, memory, size, _, copy_out in self._staged:
+            if copy_out:
+                c.call("qkv_copy_to_host", engine, host, memory, size)
+        return self.result
+
+    def time(self, repeats=20):
+        """(median, fastest, slowest) seconds of one run, measured on the device. Tensors staged from host memory hold
+        what the last run left there."""
+        seconds = [c_double(), c_double(), c_double()]
+        c.call("qkv_time", self._op.handle, byref(self._call.args), self._stream, repeats, *map(byref, seconds))
+        return tuple(value.value for value in seconds)
+
+    def work(self):
+        """(floating-point operations of the visible pairs, bytes of q k v o)."""
+        flops, size = c_double(), c_double()
+        c.call("qkv_work", self._op.spec.handle, byref(self._call.args), byref(flops), byref(size))
+        return flops.value, size.value
+
+
+def _stream_handle(stream):
+    """An integer, torch.cuda.Stream or cupy.cuda.Stream as an integer handle."""
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return getattr(stream, attribute)
+    return int(stream)
+
+
+class Op(_Handle):
+    """The loaded kernels of one spec on one engine. Call it with tensors of any framework.
+
+    q  [batch, len_q, heads_q, dim_qk]      k  [batch, len_k, heads_kv, dim_qk]     v  [batch, len_k, heads_kv, dim_v]
+    o  [batch, len_q, heads_q, dim_v]       lse, lse_with_sink  [batch, heads_q, len_q] f32     sink  [heads_q] f32
+
+    Strides are free. spec and engine are attributes; workspace_bytes is what one call may need.
+    """
+
+    def __init__(self, engine, spec, limits):
+        self.engine, self.spec = engine, spec
+        pointer = c_void_p()
+        c.call("qkv_prepare", engine.handle, spec.handle, byref(limits), byref(pointer))
+        self._own(pointer, c.library().qkv_op_free)
+        engine._ops.add(self)
+        self.workspace_bytes = c.library().qkv_workspace_size(pointer)
+
+    def bind(self, q, k, v, *, out=None, lse=None, lse_with_sink=None, sink=None, stream=None, workspace=None,
+             params=None, **more):
+        """Describes the tensors once and returns a Launch.
+
+        out, lse, lse_with_sink   where to write; allocated with q's framework when not given
+        sink                      [heads_q] f32, when the spec has one
+        stream                    integer handle or a stream of torch or cupy; default: the current one of q's framework
+        workspace                 (address, bytes) of device memory; default: allocated for the Launch
+        declared parameters       by keyword (or in the dict `params`): numbers for scalars, tensors for the rest
+        """
+        stream = _tensor.current_stream(q) if stream is None else _stream_handle(stream)
+        given = {"o": out, "lse": lse, "lse_with_sink": lse_with_sink}
+        outputs = _outputs_for(self.spec, q, given, self.spec._dtype_out)
+        call = _Call(self.spec, q, k, v, outputs, sink, dict(params or {}, **more), stream)
+        return Launch(self, call, outputs, stream, workspace)
+
+    def __call__(self, q, k, v, **arguments):
+        """Runs the attention and returns o, or (o, lse, ...) in the order of spec.outputs. Arguments as of bind."""
+        return self.bind(q, k, v, **arguments)()
+
+    def __repr__(self):
+        return "<qkv.Op %s on %s>" % (self.spec.name, self.engine.device.name)
+
+
+_engines = {}
+
+
+def load(spec, device="auto", *, engine=None, **limits):
+    """Loads a spec (path, text with a newline, or Spec) and prepares it: `op = qkv.load("spec.yaml"); o = op(q, k, v)`.
+
+    The engine of a device is opened once and shared by all calls; pass engine= to use your own. Other arguments are
+    those of Engine.prepare.
+    """
+    if engine is None:
+        engine = _engines.get(device)
+        if engine is None:
+            engine = _engines[device] = Engine(device)
+    return engine.prepare(spec, **limits)
+
+
+def reference(spec, q, k, v, *, out=None, lse=None, lse_with_sink=None, sink=None, params=None, **more):
+    """The same computation in f64 on the CPU: the definition of right. All tensors in host memory; results are f32.
+
+    Slow: O(batch heads len_q len_k dim). Arguments and result as of Op.__call__.
+    """
+    spec = _as_spec(spec)
+    outputs = _outputs_for(spec, q, {"o": out, "lse": lse, "lse_with_sink": lse_with_sink}, c.F32)
+    call = _Call(spec, q, k, v, outputs, sink, dict(params or {}, **more))
+    for name, view in call.views.items():
+        if view.device != "host":
+            raise c.Error(c.INVALID_ARGUMENT, "%s: the reference needs tensors in host memory" % name)
+    c.call("qkv_reference", spec.handle, byref(call.args))
+    made = [outputs[name] for name in spec.outputs]
+    return made[0] if len(made) == 1 else tuple(made)
