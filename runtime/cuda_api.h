@@ -1,0 +1,94 @@
+/* cuda_api.h: the part of the CUDA driver that qkvc calls, found at run time.
+ *
+ * libcuda.so.1 is opened once per process and never closed; nothing links against it and no CUDA header is needed. The
+ * declarations below repeat the driver's binary interface, which NVIDIA keeps stable: a function whose interface changed got a
+ * new symbol (_v2), and those are the symbols named here. Needs driver 12.0 (libraries and kernels without a context). */
+#ifndef RUNTIME_CUDA_API_H
+#define RUNTIME_CUDA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "qkv.h"
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUkern_st *CUkernel;
+typedef struct CUfunc_st *CUfunction;
+
+enum { CUDA_MINIMUM_DRIVER = 12000 };
+
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_DEINITIALIZED = 4
+};
+
+/* CUdevice_attribute */
+enum {
+  CUDA_DEVICE_SM_COUNT = 16,
+  CUDA_DEVICE_L2_BYTES = 38,
+  CUDA_DEVICE_COMPUTE_MAJOR = 75,
+  CUDA_DEVICE_COMPUTE_MINOR = 76
+};
+
+/* CUfunction_attribute */
+enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
+
+/* X(name, symbol, parameters): every function used. */
+#define CUDA_FUNCTIONS(X)                                                                                              \
+  X(init, cuInit, (unsigned flags))                                                                                    \
+  X(driver_version, cuDriverGetVersion, (int *version))                                                                \
+  X(error_name, cuGetErrorName, (CUresult error, const char **name))                                                   \
+  X(error_string, cuGetErrorString, (CUresult error, const char **text))                                               \
+  X(device_count, cuDeviceGetCount, (int *count))                                                                      \
+  X(device_get, cuDeviceGet, (CUdevice * device, int ordinal))                                                         \
+  X(device_name, cuDeviceGetName, (char *name, int size, CUdevice device))                                             \
+  X(device_attribute, cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                              \
+  X(device_memory, cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                             \
+  X(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                                  \
+  X(primary_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                                  \
+  X(context_current, cuCtxGetCurrent, (CUcontext * context))                                                           \
+  X(context_device, cuCtxGetDevice, (CUdevice * device))                                                               \
+  X(context_push, cuCtxPushCurrent_v2, (CUcontext context))                                                            \
+  X(context_pop, cuCtxPopCurrent_v2, (CUcontext * context))                                                            \
+  X(context_synchronize, cuCtxSynchronize, (void))                                                                     \
+  X(memory_alloc, cuMemAlloc_v2, (CUdeviceptr * memory, size_t bytes))                                                 \
+  X(memory_free, cuMemFree_v2, (CUdeviceptr memory))                                                                   \
+  X(copy_to_device, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                                 \
+  X(copy_to_host, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                                         \
+  X(library_load, cuLibraryLoadData,                                                                                   \
+    (CUlibrary * library, const void *image, int *jit_options, void **jit_values, unsigned jit_count, int *options,    \
+     void **values, unsigned count))                                                                                   \
+  X(library_unload, cuLibraryUnload, (CUlibrary library))                                                              \
+  X(library_kernel, cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char *name))                      \
+  X(kernel_function, cuKernelGetFunction, (CUfunction * function, CUkernel kernel))                                    \
+  X(kernel_set_attribute, cuKernelSetAttribute, (int attribute, int value, CUkernel kernel, CUdevice device))          \
+  X(launch, cuLaunchKernel,                                                                                            \
+    (void *function_or_kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
+     unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra))                           \
+  X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                                                    \
+  X(event_destroy, cuEventDestroy_v2, (CUevent event))                                                                 \
+  X(event_record, cuEventRecord, (CUevent event, CUstream stream))                                                     \
+  X(event_synchronize, cuEventSynchronize, (CUevent event))                                                            \
+  X(event_elapsed, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to))
+
+typedef struct cuda_api {
+#define X(name, symbol, parameters) CUresult(*name) parameters;
+  CUDA_FUNCTIONS(X)
+#undef X
+} cuda_api;
+
+/* The functions, the driver initialised. QKV_NO_DEVICE with the reason (no library, a missing function, an old driver, no
+ * GPU) when they cannot be had; the answer is the same for the life of the process. Thread safe. */
+qkv_status cuda_get(const cuda_api **out);
+/* QKV_OK for success; else the thread's message is "`what`: CUDA_ERROR_X: text" and the result QKV_DEVICE_ERROR, or
+ * QKV_OUT_OF_MEMORY. */
+qkv_status cuda_check(const cuda_api *api, CUresult result, const char *what);
+
+#endif

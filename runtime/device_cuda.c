@@ -1,0 +1,319 @@
+/* device_cuda.c: the device table over the CUDA driver.
+ *
+ * Modules are CUDA libraries, which belong to no context: a kernel handle works in whatever context of the device is
+ * current. A call runs in the caller's context when that is one of this device, else in the device's primary context,
+ * which is pushed for the call and popped after it; so a host that uses several devices or own contexts is never disturbed.
+ * Kernels are loaded and their shared-memory limit is raised before they are published: a launch changes nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_api.h"
+#include "device.h"
+
+typedef struct cuda_device {
+  device_base base;
+  const cuda_api *api;
+  int ordinal;
+  CUdevice handle;
+  CUcontext primary; /* retained as long as the device is open */
+} cuda_device;
+
+struct device_module {
+  CUlibrary library;
+  device_kernel *kernels; /* newest first */
+};
+
+struct device_kernel {
+  CUkernel handle;
+  device_kernel *next;
+  char name[];
+};
+
+struct device_event {
+  CUevent handle;
+};
+
+static cuda_device *as_cuda(device *d) { return (cuda_device *)(void *)d; }
+
+/* Makes a context of the device current. *pushed says whether leave() must pop it. */
+static qkv_status enter(const cuda_device *d, int *pushed) {
+  CUcontext current = NULL;
+  CUdevice handle = -1;
+  *pushed = 0;
+  if (d->api->context_current(&current) == CUDA_SUCCESS && current &&
+      d->api->context_device(&handle) == CUDA_SUCCESS && handle == d->handle)
+    return QKV_OK;
+  qkv_status status = cuda_check(d->api, d->api->context_push(d->primary), "cuCtxPushCurrent");
+  *pushed = status == QKV_OK;
+  return status;
+}
+
+static void leave(const cuda_device *d, int pushed) {
+  CUcontext popped;
+  if (pushed)
+    d->api->context_pop(&popped);
+}
+
+/* Runs one driver call between enter and leave; its result, checked, is in `status`. */
+#define IN_CONTEXT(d, status, what, call)                                                                              \
+  do {                                                                                                                 \
+    int pushed_;                                                                                                       \
+    (status) = enter(d, &pushed_);                                                                                     \
+    if ((status) == QKV_OK) {                                                                                          \
+      (status) = cuda_check((d)->api, (d)->api->call, what);                                                           \
+      leave(d, pushed_);                                                                                               \
+    }                                                                                                                  \
+  } while (0)
+
+static void cuda_close(device *base) {
+  cuda_device *d = as_cuda(base);
+  if (d->primary)
+    d->api->primary_release(d->handle); /* fails harmlessly when the driver is already gone at exit */
+  free(d);
+}
+
+static qkv_status cuda_open(int ordinal, const qkv_options *options, device **out) {
+  (void)options;
+  const cuda_api *api;
+  *out = NULL;
+  qkv_status status = cuda_get(&api);
+  if (status != QKV_OK)
+    return status;
+  int count = 0;
+  status = cuda_check(api, api->device_count(&count), "cuDeviceGetCount");
+  if (status != QKV_OK)
+    return status;
+  if (ordinal < 0 || ordinal >= count)
+    return error_set(QKV_NO_DEVICE, "no device cuda:%d: the driver shows %d GPU%s (CUDA_VISIBLE_DEVICES?)", ordinal, count,
+                     count == 1 ? "" : "s");
+  cuda_device *d = calloc(1, sizeof *d);
+  if (!d)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  d->base.ops = &device_cuda;
+  d->api = api;
+  d->ordinal = ordinal;
+  status = cuda_check(api, api->device_get(&d->handle, ordinal), "cuDeviceGet");
+  if (status == QKV_OK)
+    status = cuda_check(api, api->primary_retain(&d->primary, d->handle), "cuDevicePrimaryCtxRetain");
+  if (status != QKV_OK) {
+    d->primary = NULL;
+    cuda_close((device *)(void *)d);
+    return status;
+  }
+  *out = (device *)(void *)d;
+  return QKV_OK;
+}
+
+static qkv_status cuda_info(device *base, qkv_device_info *out) {
+  const cuda_device *d = as_cuda(base);
+  const struct {
+    int attribute;
+    int *value;
+  } wanted[] = {{CUDA_DEVICE_SM_COUNT, &out->sm_count},
+                {CUDA_DEVICE_COMPUTE_MAJOR, &out->compute_major},
+                {CUDA_DEVICE_COMPUTE_MINOR, &out->compute_minor}};
+  for (size_t n = 0; n < sizeof wanted / sizeof *wanted; n++) {
+    qkv_status status = cuda_check(d->api, d->api->device_attribute(wanted[n].value, wanted[n].attribute, d->handle),
+                                   "cuDeviceGetAttribute");
+    if (status != QKV_OK)
+      return status;
+  }
+  int l2 = 0;
+  size_t memory = 0;
+  d->api->device_attribute(&l2, CUDA_DEVICE_L2_BYTES, d->handle);
+  d->api->device_memory(&memory, d->handle);
+  d->api->driver_version(&out->driver_version);
+  out->l2_bytes = l2;
+  out->memory_bytes = (int64_t)memory;
+  out->ordinal = d->ordinal;
+  snprintf(out->kind, sizeof out->kind, "cuda");
+  snprintf(out->arch, sizeof out->arch, "sm_%d%d", out->compute_major, out->compute_minor);
+  return cuda_check(d->api, d->api->device_name(out->name, (int)sizeof out->name, d->handle), "cuDeviceGetName");
+}
+
+static qkv_status cuda_alloc(device *base, size_t bytes, void **out) {
+  const cuda_device *d = as_cuda(base);
+  CUdeviceptr memory = 0;
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuMemAlloc", memory_alloc(&memory, bytes ? bytes : 1));
+  *out = status == QKV_OK ? (void *)(uintptr_t)memory : NULL;
+  return status == QKV_OK ? status : error_context(status, "%zu bytes of device memory: ", bytes);
+}
+
+static qkv_status cuda_free(device *base, void *memory) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  if (!memory)
+    return QKV_OK;
+  IN_CONTEXT(d, status, "cuMemFree", memory_free((CUdeviceptr)(uintptr_t)memory));
+  return status;
+}
+
+static qkv_status cuda_copy_to_device(device *base, void *to, const void *from, size_t bytes) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuMemcpyHtoD", copy_to_device((CUdeviceptr)(uintptr_t)to, from, bytes));
+  return status;
+}
+
+static qkv_status cuda_copy_to_host(device *base, void *to, const void *from, size_t bytes) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuMemcpyDtoH", copy_to_host(to, (CUdeviceptr)(uintptr_t)from, bytes));
+  return status;
+}
+
+static qkv_status cuda_synchronize(device *base) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuCtxSynchronize", context_synchronize());
+  return status;
+}
+
+static qkv_status cuda_load(device *base, const void *image, size_t size, const char *name, device_module **out) {
+  const cuda_device *d = as_cuda(base);
+  (void)size; /* a cubin knows its own size; the caller has verified it */
+  *out = NULL;
+  device_module *m = calloc(1, sizeof *m);
+  if (!m)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuLibraryLoadData", library_load(&m->library, image, NULL, NULL, 0, NULL, NULL, 0));
+  if (status != QKV_OK) {
+    free(m);
+    return error_context(status, "loading %s on cuda:%d: ", name, d->ordinal);
+  }
+  *out = m;
+  return QKV_OK;
+}
+
+static void cuda_unload(device *base, device_module *m) {
+  const cuda_device *d = as_cuda(base);
+  if (!m)
+    return;
+  /* At exit the driver may be gone (CUDA_ERROR_DEINITIALIZED) and has freed everything itself: nothing to report. */
+  int pushed;
+  if (enter(d, &pushed) == QKV_OK) {
+    d->api->library_unload(m->library);
+    leave(d, pushed);
+  }
+  while (m->kernels) {
+    device_kernel *next = m->kernels->next;
+    free(m->kernels);
+    m->kernels = next;
+  }
+  free(m);
+}
+
+/* Finds the entry, raises its limit and loads it into the context, so that no launch has to. */
+static qkv_status find_kernel(const cuda_device *d, device_module *m, const char *entry, int shared_bytes,
+                              CUkernel *kernel) {
+  CUfunction function;
+  qkv_status status = cuda_check(d->api, d->api->library_kernel(kernel, m->library, entry), "cuLibraryGetKernel");
+  if (status == QKV_OK && shared_bytes > 0)
+    status = cuda_check(
+        d->api, d->api->kernel_set_attribute(CUDA_FUNCTION_MAX_DYNAMIC_SHARED, shared_bytes, *kernel, d->handle),
+        "cuKernelSetAttribute(dynamic shared memory)");
+  if (status == QKV_OK)
+    status = cuda_check(d->api, d->api->kernel_function(&function, *kernel), "cuKernelGetFunction");
+  return status;
+}
+
+static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int shared_bytes, device_kernel **out) {
+  const cuda_device *d = as_cuda(base);
+  size_t length = strlen(entry) + 1;
+  *out = NULL;
+  device_kernel *k = malloc(sizeof *k + length);
+  if (!k)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  memcpy(k->name, entry, length);
+  int pushed;
+  qkv_status status = enter(d, &pushed);
+  if (status == QKV_OK) {
+    status = find_kernel(d, m, entry, shared_bytes, &k->handle);
+    leave(d, pushed);
+  }
+  if (status != QKV_OK) {
+    free(k);
+    return error_context(status, "entry '%s' with %d bytes of shared memory: ", entry, shared_bytes);
+  }
+  k->next = m->kernels;
+  m->kernels = k;
+  return *out = k, QKV_OK;
+}
+
+static qkv_status cuda_launch(device *base, device_kernel *k, const device_launch *l, qkv_stream stream) {
+  const cuda_device *d = as_cuda(base);
+  /* The driver copies the parameters; it does not write to them. */
+  void *params[1];
+  memcpy(params, &l->params, sizeof params);
+  qkv_status status;
+  IN_CONTEXT(d, status, k->name,
+             launch(k->handle, (unsigned)l->grid, 1, 1, (unsigned)l->block, 1, 1, (unsigned)l->shared_bytes,
+                    (CUstream)stream, params, NULL));
+  return status;
+}
+
+static qkv_status cuda_event_create(device *base, device_event **out) {
+  const cuda_device *d = as_cuda(base);
+  *out = NULL;
+  device_event *e = calloc(1, sizeof *e);
+  if (!e)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuEventCreate", event_create(&e->handle, 0));
+  if (status != QKV_OK) {
+    free(e);
+    return status;
+  }
+  return *out = e, QKV_OK;
+}
+
+static void cuda_event_free(device *base, device_event *e) {
+  const cuda_device *d = as_cuda(base);
+  int pushed;
+  if (!e)
+    return;
+  if (enter(d, &pushed) == QKV_OK) {
+    d->api->event_destroy(e->handle);
+    leave(d, pushed);
+  }
+  free(e);
+}
+
+static qkv_status cuda_event_record(device *base, device_event *e, qkv_stream stream) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuEventRecord", event_record(e->handle, (CUstream)stream));
+  return status;
+}
+
+static qkv_status cuda_event_seconds(device *base, device_event *from, device_event *to, double *seconds) {
+  const cuda_device *d = as_cuda(base);
+  float milliseconds = 0;
+  qkv_status status;
+  IN_CONTEXT(d, status, "cuEventSynchronize", event_synchronize(to->handle));
+  if (status == QKV_OK)
+    IN_CONTEXT(d, status, "cuEventElapsedTime", event_elapsed(&milliseconds, from->handle, to->handle));
+  *seconds = (double)milliseconds * 1e-3;
+  return status;
+}
+
+const device_ops device_cuda = {.name = "cuda",
+                                .open = cuda_open,
+                                .close = cuda_close,
+                                .info = cuda_info,
+                                .alloc = cuda_alloc,
+                                .free = cuda_free,
+                                .copy_to_device = cuda_copy_to_device,
+                                .copy_to_host = cuda_copy_to_host,
+                                .synchronize = cuda_synchronize,
+                                .load = cuda_load,
+                                .unload = cuda_unload,
+                                .kernel = cuda_kernel,
+                                .launch = cuda_launch,
+                                .event_create = cuda_event_create,
+                                .event_free = cuda_event_free,
+                                .event_record = cuda_event_record,
+                                .event_seconds = cuda_event_seconds};
