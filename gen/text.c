@@ -112,36 +112,41 @@ void text_double(text *t, double value) {
     text_puts(t, ".0");
 }
 
-/* Bytes of the well-formed UTF-8 sequence at s, 0 when it is malformed (overlong, surrogate, beyond U+10FFFF, cut off).
- * The string ends with a zero byte, which no continuation byte equals. */
-static size_t utf8_length(const unsigned char *s) {
+size_t text_utf8_length(const char *bytes, size_t size) {
+  const unsigned char *s = (const unsigned char *)bytes;
+  if (size == 0)
+    return 0;
   size_t length = s[0] < 0x80 ? 1 : s[0] < 0xC2 ? 0 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : s[0] < 0xF5 ? 4 : 0;
+  if (length > size)
+    return 0;
   for (size_t i = 1; i < length; i++)
     if ((s[i] & 0xC0) != 0x80)
       return 0;
-  if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF0 && s[1] < 0x90) ||
-      (s[0] == 0xF4 && s[1] > 0x8F))
-    return 0;
-  return length;
+  bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+  bool not_a_character = (s[0] == 0xED && s[1] > 0x9F) || (s[0] == 0xF4 && s[1] > 0x8F);
+  return overlong || not_a_character ? 0 : length;
 }
 
 void text_json_string(text *t, const char *string) {
   text_puts(t, "\"");
-  for (const unsigned char *s = (const unsigned char *)string; *s;) {
-    size_t length = utf8_length(s);
-    if (*s == '"' || *s == '\\')
-      text_printf(t, "\\%c", *s);
-    else if (*s == '\n')
+  for (size_t left = strlen(string); left > 0;) {
+    unsigned char first = (unsigned char)*string;
+    size_t length = text_utf8_length(string, left);
+    if (first == '"' || first == '\\')
+      text_printf(t, "\\%c", first);
+    else if (first == '\n')
       text_puts(t, "\\n");
-    else if (*s == '\t')
+    else if (first == '\t')
       text_puts(t, "\\t");
-    else if (*s < 0x20 || *s == 0x7F)
-      text_printf(t, "\\u%04x", *s);
+    else if (first < 0x20 || first == 0x7F)
+      text_printf(t, "\\u%04x", first);
     else if (length == 0)
       text_puts(t, "\\ufffd");
     else
-      text_add(t, (const char *)s, length);
-    s += length ? length : 1;
+      text_add(t, string, length);
+    length += length == 0;
+    string += length;
+    left -= length;
   }
   text_puts(t, "\"");
 }

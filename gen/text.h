@@ -27,6 +27,9 @@ void text_vprintf(text *t, const char *format, va_list args);
 int text_vsnprintf(char *bytes, size_t size, const char *format, va_list args);
 /* The shortest decimal that reads back as `value` (round-trip), always with a '.', 'e', "inf" or "nan" in it. */
 void text_double(text *t, double value);
+/* Bytes of the well-formed UTF-8 character at the start of `bytes`; 0 when there is none (stray or missing bytes, overlong
+ * forms, surrogates, beyond U+10FFFF). */
+size_t text_utf8_length(const char *bytes, size_t size);
 /* A JSON string literal with its quotes; invalid UTF-8 becomes U+FFFD. */
 void text_json_string(text *t, const char *string);
 
