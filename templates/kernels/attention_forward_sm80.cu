@@ -1,0 +1,168 @@
+//%% Fused attention forward for sm_80 and later; see attention_forward_sm80.lua for the schedule and the layout.
+//% local attention = library("attention")
+//% local layout = kernel.layout
+//% local element = variant.dtype_q
+//% local unaligned = request.unaligned
+//%
+//%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then rides
+//%% in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
+//% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
+//% local masked = mask.form ~= "all"
+//% local bounded = mask.form == "rows"
+//% local free_tiles = mask.form == "all" or (bounded and mask.exact)
+//% header()
+
+constexpr int HEADS_Q = $(variant.heads_q);
+constexpr int GROUP = $(variant.group); // query heads per KV head
+constexpr int DIM_QK = $(variant.dim_qk);
+constexpr int DIM_V = $(variant.dim_v);
+//% if variant.softcap > 0 then
+constexpr float SOFTCAP = $(f32(variant.softcap));
+constexpr float SCALE = $(f32(variant.scale / variant.softcap)); // scale / softcap
+//% elseif raw_scores then
+constexpr float EXP2_SCALE = $(f32(variant.scale * attention.log2e)); // scale log2(e)
+//% else
+constexpr float SCALE = $(f32(variant.scale));
+//% end
+
+constexpr int TILE_M = $(schedule.tile_m); // query rows of the block
+constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
+constexpr int STAGES = $(schedule.stages);
+constexpr int WARPS = $(schedule.warps);
+constexpr int THREADS = 32 * WARPS;
+constexpr int BLOCKS_PER_SM = $(schedule.blocks);
+constexpr int ROW_TILES = TILE_M / (16 * WARPS); // 16-row tiles of a warp
+
+constexpr int QK_STEPS = $(layout.dim_qk // 16); // steps of 16 along the head dimension in Q K^T
+constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
+constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
+constexpr int PITCH_Q = $(layout.pitch_q); // elements between rows in shared memory
+constexpr int PITCH_K = $(layout.pitch_k);
+constexpr int PITCH_V = $(layout.pitch_v);
+constexpr int K_OFFSET = $(layout.k_offset);
+constexpr int V_OFFSET = $(layout.v_offset);
+constexpr int K_BYTES = TILE_N * PITCH_K * 2; // one stage
+constexpr int V_BYTES = TILE_N * PITCH_V * 2;
+
+//% primitives()
+
+//% pieces()
+
+//% include "parts/tile_load_sm80.cu"
+
+//% include "parts/tile_mma_sm80.cu"
+
+//% include "parts/tile_softmax_sm80.cu"
+
+//% include "parts/tile_store_sm80.cu"
+
+//% local bottom_right = variant.align == "bottom_right"
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+  // Which tile: rows of one head are neighbours, so that they share K and V in L2.
+  const int row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
+  //% if bounded and mask.high_count > 0 then
+  const int row_block = row_blocks - 1 - blockIdx.x % row_blocks; // late rows see more keys: longest first
+  //% else
+  const int row_block = blockIdx.x % row_blocks;
+  //% end
+  const int h = blockIdx.x / row_blocks % HEADS_Q;
+  const int b = blockIdx.x / row_blocks / HEADS_Q;
+  const int hk = h / GROUP;
+  const int row_begin = row_block * TILE_M;
+
+  //% if bottom_right then
+  const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
+  //% else
+  const int position = 0; // of query row 0 in the KV sequence
+  //% end
+
+  // Tiles from tile_begin up to tile_end hold every visible key.
+  int key_begin = 0, key_end = p.len_k;
+  //% if bounded then
+  const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
+  //%   local edge = {first = "first", last = "last", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+  key_begin = max($(cuda_edge("visit_begin", edge)), 0);
+  key_end = min($(cuda_edge("visit_end", edge)), p.len_k);
+  //% elseif mask.form == "none" then
+  key_end = 0;
+  //% end
+  const int tile_begin = key_begin / TILE_N;
+  const int tile_end = key_end > key_begin ? (key_end + TILE_N - 1) / TILE_N : tile_begin;
+  //% if free_tiles then
+  // In tiles from free_begin up to free_end every row sees every key.
+  //% end
+  //% if bounded and mask.exact then
+  const int free_begin = (max($(cuda_edge("full_begin", edge)), 0) + TILE_N - 1) / TILE_N;
+  const int free_end = max(min($(cuda_edge("full_end", edge)), p.len_k), 0) / TILE_N;
+  //% elseif free_tiles then
+  const int free_end = p.len_k / TILE_N;
+  //% end
+
+  unsigned char *arena = shared_arena();
+  const unsigned shared = smem_addr(arena);
+  const int warp_row = warp * 16 * ROW_TILES; // the warp's first row in the tile
+  const int q_offset = warp_row * PITCH_Q * 2;
+  const unsigned short *query = p.q + b * p.q_stride_batch + h * p.q_stride_head + row_begin * p.q_stride_token;
+  const unsigned short *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head;
+  const unsigned short *value = p.v + b * p.v_stride_batch + hk * p.v_stride_head;
+
+  //% if layout.dim_qk > variant.dim_qk then
+  zero_padding(arena);
+  //% end
+  load_query(p, shared, query, p.len_q - row_begin);
+  for (int tile = tile_begin; tile < tile_begin + STAGES - 1; ++tile) {
+    if (tile < tile_end) load_key_value(p, shared, key, value, tile, tile - tile_begin);
+    cp_async_commit();
+  }
+
+  float output[ROW_TILES][V_TILES][4] = {};
+  float row_max[ROW_TILES][2], row_sum[ROW_TILES][2];
+  for (int r = 0; r < ROW_TILES; ++r)
+    for (int half = 0; half < 2; ++half) row_max[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
+  //% if schedule.q_registers == 1 then
+  unsigned query_fragments[ROW_TILES][QK_STEPS][4];
+  //% end
+
+  int stage = 0;
+  for (int tile = tile_begin; tile < tile_end; ++tile) {
+    cp_async_wait_$(schedule.stages - 2)(); // this tile's copies, and Q's, have landed
+    block_sync(); // for every thread; and everyone is done with the stage that is loaded next
+    if (tile + STAGES - 1 < tile_end)
+      load_key_value(p, shared, key, value, tile + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
+    cp_async_commit();
+
+    float scores[ROW_TILES][N_TILES][4];
+    //% if schedule.q_registers == 1 then
+    if (tile == tile_begin) load_query_fragments(query_fragments, shared + q_offset, lane);
+    multiply_query_key(scores, query_fragments, shared + K_OFFSET + stage * K_BYTES, lane);
+    //% else
+    multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
+    //% end
+
+    //% if not raw_scores then
+    transform_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    //% end
+    //% if free_tiles then
+    if ($(bounded and "tile < free_begin || " or "")tile >= free_end)
+      mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    //% else
+    mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    //% end
+    softmax_tile(scores, output, row_max, row_sum);
+    multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
+    stage = stage + 1 == STAGES ? 0 : stage + 1;
+  }
+
+  if (tile_begin >= tile_end) { // nothing was waited for: Q must have landed before O takes its place
+    cp_async_wait_0();
+    block_sync();
+  }
+  finish_rows(p, output, row_max, row_sum, row_begin + warp_row, h, b, lane);
+  store_output(p, output, arena + q_offset, row_begin + warp_row, h, b, lane);
+}
+
+#ifdef QKV_EMU
+QKV_EMU_ENTRY(qkv_kernel)
+#endif

@@ -1,0 +1,124 @@
+-- attention_forward_sm80: fused attention with mma.sync, ldmatrix and cp.async. Runs on every GPU from sm_80 on.
+--
+-- One block computes tile_m query rows of one head. K and V tiles of tile_n keys travel through a ring of `stages` buffers.
+-- A warp owns tile_m / warps rows (16 or 32) and keeps their scores, probabilities and output in registers.
+
+local attention = library("attention")
+
+local function round_up_16(n) return (n + 15) // 16 * 16 end
+
+-- Row pitch in elements of a tile in shared memory: an odd number of 16-byte chunks, so that the eight rows of an ldmatrix
+-- fall into different banks.
+local function pitch(dim)
+  local chunks = dim // 8
+  return 8 * (chunks % 2 == 1 and chunks or chunks + 1)
+end
+
+local function layout(v, s)
+  local m = {}
+  m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
+  m.pitch_k = pitch(m.dim_qk)
+  m.pitch_v = pitch(v.dim_v)
+  m.pitch_q = math.max(m.pitch_k, m.pitch_v) -- O leaves through the rows of Q
+  m.q_bytes = s.tile_m * m.pitch_q * 2
+  m.k_bytes = s.tile_n * m.pitch_k * 2
+  m.v_bytes = s.tile_n * m.pitch_v * 2
+  m.k_offset = m.q_bytes
+  m.v_offset = m.k_offset + s.stages * m.k_bytes
+  m.total = m.v_offset + s.stages * m.v_bytes
+  m.row_tiles = s.tile_m // (16 * s.warps) -- 16-row tiles of a warp
+  return m
+end
+
+-- Registers a thread needs at once: output, scores, query fragments, and what addressing and the softmax take.
+local function registers(v, s)
+  local m = layout(v, s)
+  local output = m.row_tiles * (v.dim_v // 8) * 4
+  local scores = m.row_tiles * (s.tile_n // 8) * 4
+  local query = s.q_registers == 1 and m.row_tiles * (m.dim_qk // 16) * 4 or m.row_tiles * 4
+  return output + scores + query + 56
+end
+
+return {
+  name = "attention_forward_sm80",
+  summary = "fused forward, mma.sync, cp.async ring",
+  order = 200,
+  min_arch = 80,
+  phases = {"prefill", "decode"},
+
+  supports = function(v)
+    local reason = attention.refuse(v, {f16 = true, bf16 = true})
+    if reason then return false, reason end
+    if v.dtype_q ~= v.dtype_kv then
+      return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
+    end
+    for _, dim in ipairs{"qk", "v"} do
+      if v["dim_" .. dim] > 256 then
+        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
+      end
+    end
+    return true
+  end,
+
+  axes = {
+    {name = "tile_m", values = {16, 32, 64, 128, 256}, meaning = "query rows of a block"},
+    {name = "tile_n", values = {16, 32, 48, 64, 80, 96, 128}, meaning = "keys of a tile"},
+    {name = "warps", values = {1, 2, 4, 8}, meaning = "warps of a block; each owns 16 or 32 rows"},
+    {name = "stages", values = {2, 3, 4}, meaning = "K and V tiles in flight"},
+    {name = "q_registers", values = {0, 1}, meaning = "1: query fragments stay in registers"},
+    {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks an SM must hold; caps the registers"},
+  },
+
+  defaults = function(v)
+    local dim = math.max(v.dim_qk, v.dim_v)
+    if dim <= 64 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 1, blocks = 2} end
+    if dim <= 128 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 0, blocks = 2} end
+    if dim <= 192 then return {tile_m = 128, tile_n = 64, warps = 8, stages = 2, q_registers = 0, blocks = 1} end
+    return {tile_m = 128, tile_n = 32, warps = 8, stages = 2, q_registers = 0, blocks = 1}
+  end,
+
+  -- For architectures with less shared memory, in order of preference.
+  fallbacks = function(v)
+    return {
+      {tile_m = 128, tile_n = 32, warps = 4, stages = 2, q_registers = 0, blocks = 1},
+      {tile_m = 64, tile_n = 32, warps = 4, stages = 2, q_registers = 0, blocks = 1},
+      {tile_m = 64, tile_n = 16, warps = 4, stages = 2, q_registers = 0, blocks = 1},
+    }
+  end,
+
+  check = function(v, s)
+    local rows = s.tile_m // s.warps
+    if rows ~= 16 and rows ~= 32 then
+      return false, "tile_m / warps is " .. rows .. "; a warp owns 16 or 32 rows"
+    end
+    return true
+  end,
+
+  resources = function(v, s)
+    return {shared_bytes = layout(v, s).total, threads = 32 * s.warps, registers = registers(v, s), blocks = s.blocks}
+  end,
+
+  describe = function(v, s)
+    local m = layout(v, s)
+    return {
+      "shared memory, bytes:",
+      "  Q, later O   0 .. " .. m.k_offset .. "   " .. s.tile_m .. " rows of " .. m.pitch_q .. " elements",
+      "  K            " .. m.k_offset .. " .. " .. m.v_offset .. "   " .. s.stages .. " x " .. s.tile_n .. " rows of " .. m.pitch_k,
+      "  V            " .. m.v_offset .. " .. " .. m.total .. "   " .. s.stages .. " x " .. s.tile_n .. " rows of " .. m.pitch_v,
+      "roles: " .. s.warps .. " warps, each " .. 16 * m.row_tiles .. " rows; every thread loads, multiplies and stores",
+      "a tile: " .. 2 * s.tile_m * s.tile_n * (v.dim_qk + v.dim_v) .. " FLOPs, " .. s.tile_m * s.tile_n .. " exponentials",
+    }
+  end,
+
+  kernel = function(v, s, arch, request)
+    local m = layout(v, s)
+    return {
+      launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
+                   grid = {{"len_q", s.tile_m}, {"heads_q"}, {"batch"}}}},
+      params = attention.params(v, request.unaligned),
+      regions = {},
+      aligned16 = not request.unaligned,
+      layout = m,
+    }
+  end,
+}

@@ -1,0 +1,70 @@
+-- attention.lua: what every softmax-attention family shares: parameter lists, number formats, scalar constants.
+
+local attention = {}
+
+-- C type of one stored element.
+local element_ctype = {f16 = "unsigned short", bf16 = "unsigned short", f32 = "float"}
+attention.element_bytes = {f16 = 2, bf16 = 2, f32 = 4}
+
+function attention.ctype(dtype) return element_ctype[dtype] end
+
+-- CUDA text that reads one element `text` of `dtype` as float, and that turns the float `text` into one.
+function attention.to_float(dtype, text)
+  if dtype == "f32" then return text end
+  return dtype .. "_to_f32(" .. text .. ")"
+end
+function attention.from_float(dtype, text)
+  if dtype == "f32" then return text end
+  return "f32_to_" .. dtype .. "(" .. text .. ")"
+end
+
+-- Factor from a score in natural units to the exponent of 2.
+attention.log2e = 1.4426950408889634
+attention.ln2 = 0.6931471805599453
+
+-- Members of the parameter struct for q k v o, the outputs and the sink, in the order every family uses.
+-- with_dim: also the stride of the head dimension (kernels that accept any innermost stride).
+function attention.params(v, with_dim)
+  local list = {}
+  local function add(name, type, ctype, source)
+    list[#list + 1] = {name = name, type = type, ctype = ctype, source = source}
+  end
+  local tensors = {
+    {"q", "const " .. element_ctype[v.dtype_q] .. " *"}, {"k", "const " .. element_ctype[v.dtype_kv] .. " *"},
+    {"v", "const " .. element_ctype[v.dtype_kv] .. " *"}, {"o", element_ctype[v.dtype_out] .. " *"},
+  }
+  for _, tensor in ipairs(tensors) do add(tensor[1], "pointer", tensor[2], tensor[1]) end
+  for _, lse in ipairs{"lse", "lse_with_sink"} do
+    if v.outputs[lse] then add(lse, "pointer", "float *", lse) end
+  end
+  if v.sink == "per_head" then add("sink", "pointer", "const float *", "sink") end
+  local function add_stride(tensor, axis)
+    add(tensor .. "_stride_" .. axis, "i64", "long long", tensor .. ".stride." .. axis)
+  end
+  for _, tensor in ipairs(tensors) do
+    for _, axis in ipairs{"batch", "token", "head"} do add_stride(tensor[1], axis) end
+    if with_dim then add_stride(tensor[1], "dim") end
+  end
+  for _, lse in ipairs{"lse", "lse_with_sink"} do
+    if v.outputs[lse] then
+      for _, axis in ipairs{"batch", "head", "token"} do add_stride(lse, axis) end
+    end
+  end
+  if v.sink == "per_head" then add_stride("sink", "head") end
+  for _, size in ipairs{"batch", "len_q", "len_k"} do add(size, "i32", "int", size) end
+  return list
+end
+
+-- The first reason why a dense softmax family cannot do `v`, or nil. What is refused is named by its spec key.
+function attention.refuse(v, dtypes)
+  if v.layout_q ~= "dense" then return "layout.q: " .. v.layout_q .. " is not supported, only dense" end
+  if v.layout_kv ~= "dense" then return "layout.kv: " .. v.layout_kv .. " is not supported, only dense" end
+  for _, role in ipairs{"q", "kv"} do
+    local dtype = v["dtype_" .. role]
+    if not dtypes[dtype] then return "attention.dtype." .. role .. ": " .. dtype .. " is not supported" end
+  end
+  if not element_ctype[v.dtype_out] then return "attention.dtype.out: " .. v.dtype_out .. " is not supported" end
+  return nil
+end
+
+return attention

@@ -1,0 +1,32 @@
+//%% Conversions between f32 and the 16-bit formats, round to nearest even. 16-bit values travel as their bits.
+//% for _, format in ipairs{"bf16", "f16"} do
+//%   local register = format == "bf16" and "b16" or "f16"
+//%   piece("pack_" .. format .. "x2", function()
+// cvt.rn.$(format)x2.f32: low in the lower half. | one thread | sm_80
+static __device__ __forceinline__ unsigned pack_$(format)x2(float low, float high) {
+  unsigned packed;
+  asm("cvt.rn.$(format)x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+//%   end)
+//%   piece("f32_to_" .. format, function()
+// cvt.rn.$(format).f32. | one thread | sm_80
+static __device__ __forceinline__ unsigned short f32_to_$(format)(float value) {
+  unsigned short bits;
+  asm("cvt.rn.$(format).f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+//%   end)
+//% end
+//% piece("bf16_to_f32", function()
+// A bf16 is the upper half of an f32. | one thread | sm_80
+static __device__ __forceinline__ float bf16_to_f32(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+//% end)
+//% piece("f16_to_f32", function()
+// cvt.f32.f16. | one thread | sm_80
+static __device__ __forceinline__ float f16_to_f32(unsigned short bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+//% end)
