@@ -1,0 +1,257 @@
+/* cache.c: open, read and publish entries.
+ *
+ * Publishing: write to a temporary file of the same directory (created exclusively under a name with 128 random bits), fsync,
+ * rename. Readers see the old state or the whole entry; two publishers of one key leave one of two equal files. */
+#include "cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache_internal.h"
+
+enum { TOUCH_AFTER = 3600 }; /* seconds: how old a hit's time stamp may get */
+
+static int64_t byte_limit(void) {
+  const int64_t standard = (int64_t)1 << 30;
+  const char *value = getenv("QKV_CACHE_MAX_BYTES");
+  char *end;
+  if (!value || !*value)
+    return standard;
+  errno = 0;
+  long long bytes = strtoll(value, &end, 10);
+  return errno || *end || bytes < 0 ? standard : bytes;
+}
+
+void cache_problem(cache *c, const char *format, ...) {
+  c->errors++;
+  if (!c->warn || atomic_exchange(&c->warned, 1))
+    return;
+  text message = {0};
+  va_list args;
+  va_start(args, format);
+  text_vprintf(&message, format, args);
+  va_end(args);
+  text_puts(&message, "; kernels are compiled and kept in memory instead (said once)");
+  c->warn(message.bytes ? message.bytes : format, c->user);
+  text_free(&message);
+}
+
+cache *cache_open(const char *dir, void (*warn)(const char *message, void *user), void *user) {
+  cache *c = calloc(1, sizeof *c);
+  if (!c)
+    return NULL;
+  c->warn = warn;
+  c->user = user;
+  c->bytes = -1;
+  c->byte_limit = byte_limit();
+  c->path = dir ? strdup(dir) : cache_choose_directory();
+  if (!c->path) {
+    free(c);
+    return NULL;
+  }
+  text why = {0};
+  if (*c->path && !cache_claim_directory(c->path, &why)) {
+    cache_problem(c, "cache directory %s cannot be used: %s", c->path, why.bytes ? why.bytes : "?");
+    *c->path = 0;
+  }
+  text_free(&why);
+  return c;
+}
+
+void cache_close(cache *c) {
+  if (!c)
+    return;
+  free(c->path);
+  free(c);
+}
+
+const char *cache_path(const cache *c) { return c->path; }
+
+uint64_t cache_error_count(const cache *c) { return c->errors; }
+
+void cache_entry_free(cache_entry *e) {
+  free(e->manifest);
+  free(e->image);
+  free(e->log);
+  *e = (cache_entry){0};
+}
+
+char *cache_file(const cache *c, const char *key) {
+  text path = {0};
+  text_printf(&path, "%s/%s" CACHE_SUFFIX, c->path, key);
+  if (!path.failed)
+    return path.bytes;
+  text_free(&path);
+  return NULL;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------------------------- */
+
+static int read_all(int fd, unsigned char *to, size_t size) {
+  for (size_t done = 0; done < size;) {
+    ssize_t n = read(fd, to + done, size - done);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n == 0)
+      errno = EIO; /* shorter than fstat said */
+    if (n <= 0)
+      return 0;
+    done += (size_t)n;
+  }
+  return 1;
+}
+
+static int read_open_file(int fd, void **bytes, size_t *size, struct stat *st) {
+  if (fstat(fd, st))
+    return -1;
+  if (!cache_trusts(st)) {
+    errno = EPERM;
+    return -1;
+  }
+  *size = (size_t)st->st_size;
+  *bytes = malloc(*size ? *size : 1);
+  if (!*bytes)
+    return -1;
+  if (read_all(fd, *bytes, *size))
+    return 1;
+  int error = errno;
+  free(*bytes);
+  *bytes = NULL;
+  errno = error;
+  return -1;
+}
+
+int cache_read_file(const char *path, void **bytes, size_t *size, struct stat *st) {
+  *bytes = NULL;
+  for (int attempt = 0;; attempt++) {
+    /* Neither links nor pipes and devices, which could block, are followed. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int result = fd < 0 ? -1 : read_open_file(fd, bytes, size, st), error = errno;
+    if (fd >= 0)
+      close(fd);
+    errno = error;
+    if (result < 0 && error == ENOENT)
+      return 0;
+    if (result > 0 || error != ESTALE || attempt > 0) /* a network file system may lose a handle once */
+      return result;
+  }
+}
+
+/* Removes the file unless another one has taken its place since it was read. */
+static void remove_unchanged(const char *path, const struct stat *read) {
+  struct stat now;
+  if (!lstat(path, &now) && now.st_dev == read->st_dev && now.st_ino == read->st_ino && now.st_size == read->st_size &&
+      now.st_mtim.tv_sec == read->st_mtim.tv_sec && now.st_mtim.tv_nsec == read->st_mtim.tv_nsec)
+    unlink(path);
+}
+
+cache_result cache_read(cache *c, const char *key, cache_entry *out) {
+  *out = (cache_entry){0};
+  char *path = *c->path ? cache_file(c, key) : NULL;
+  if (!path)
+    return CACHE_MISS;
+  cache_result result = CACHE_MISS;
+  void *bytes;
+  size_t size;
+  struct stat st;
+  int got = cache_read_file(path, &bytes, &size, &st);
+  if (got < 0) {
+    cache_problem(c, "cache entry %s is not read: %s", path,
+                  errno == EPERM ? "it is not a plain file of this user that nobody else can write" : strerror(errno));
+  } else if (got > 0 && cache_decode(key, bytes, size, out)) {
+    result = CACHE_HIT;
+    if (time(NULL) - st.st_mtim.tv_sec > TOUCH_AFTER)
+      utimensat(AT_FDCWD, path, NULL, 0); /* used lately: eviction goes by this */
+  } else if (got > 0) {
+    result = CACHE_CORRUPT;
+    cache_problem(c, "cache entry %s is damaged and was removed", path);
+    remove_unchanged(path, &st);
+  }
+  free(bytes);
+  free(path);
+  return result;
+}
+
+void cache_remove(cache *c, const char *key) {
+  char *path = *c->path ? cache_file(c, key) : NULL;
+  if (path)
+    unlink(path);
+  free(path);
+}
+
+/* ---- Publishing ------------------------------------------------------------------------------------------------------ */
+
+/* DIRECTORY/.tmp-PID-RANDOM; NULL when memory or randomness is out. */
+static char *temporary_file(const cache *c) {
+  uint64_t random[2];
+  text path = {0};
+  if (getrandom(random, sizeof random, 0) != sizeof random)
+    return NULL;
+  text_printf(&path, "%s/" CACHE_TEMPORARY "%ld-%016llx%016llx", c->path, (long)getpid(), (unsigned long long)random[0],
+              (unsigned long long)random[1]);
+  if (!path.failed)
+    return path.bytes;
+  text_free(&path);
+  return NULL;
+}
+
+static int write_all(int fd, const unsigned char *from, size_t size) {
+  while (size) {
+    ssize_t n = write(fd, from, size);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return 0;
+    from += n;
+    size -= (size_t)n;
+  }
+  return 1;
+}
+
+/* 0, or the errno of the step that failed; nothing is left behind then. */
+static int publish(const char *temporary, const char *path, const void *bytes, size_t size) {
+  /* Readable by others, so that an administrator can open a filled cache to them; never writable. */
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644), error = 0;
+  if (fd < 0)
+    return errno ? errno : EIO;
+  if (!write_all(fd, bytes, size) || fsync(fd))
+    error = errno ? errno : EIO;
+  if (close(fd) && !error)
+    error = errno ? errno : EIO;
+  if (!error && rename(temporary, path))
+    error = errno ? errno : EIO;
+  if (error)
+    unlink(temporary);
+  return error;
+}
+
+int cache_write(cache *c, const char *key, const cache_entry *entry) {
+  if (!*c->path)
+    return -1;
+  size_t size = 0;
+  void *bytes = cache_encode(key, entry, &size);
+  char *path = cache_file(c, key), *temporary = temporary_file(c);
+  int error = bytes && path && temporary ? publish(temporary, path, bytes, size) : ENOMEM;
+  if (error == ENOENT && mkdir(c->path, 0700) == 0) /* the directory was deleted under a running process */
+    error = publish(temporary, path, bytes, size);
+  if (error == ENOSPC || error == EDQUOT) {
+    cache_evict(c);
+    error = publish(temporary, path, bytes, size);
+  }
+  free(bytes);
+  free(path);
+  free(temporary);
+  if (error) {
+    cache_problem(c, "cannot write to the cache directory %s: %s", c->path, strerror(error));
+    return -1;
+  }
+  cache_grew(c, (int64_t)size);
+  return 0;
+}

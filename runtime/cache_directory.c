@@ -1,0 +1,86 @@
+/* cache_directory.c: where the cache lives.
+ *
+ * A directory is used when it belongs to this user or root and is not writable by everybody. A compiled kernel runs with
+ * access to all device memory of the process, so whoever can plant one can read what the process computes; the files are checked one
+ * by one as well (cache_trusts). */
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cache_internal.h"
+
+static int is_set(const char *value) { return value && *value; }
+
+/* A home directory that is worth a cache: not unset, not "/". Containers with an arbitrary user id have neither. */
+static int usable_home(const char *home) { return is_set(home) && strcmp(home, "/") != 0 && home[0] == '/'; }
+
+static char *join(const char *folder, const char *rest) {
+  text path = {0};
+  text_printf(&path, "%s%s", folder, rest);
+  if (!path.failed)
+    return path.bytes;
+  text_free(&path);
+  return NULL;
+}
+
+static char *home_of_user(void) {
+  struct passwd record, *answer = NULL;
+  char buffer[4096];
+  if (getpwuid_r(geteuid(), &record, buffer, sizeof buffer, &answer) || !answer || !usable_home(record.pw_dir))
+    return strdup("");
+  return join(record.pw_dir, "/.cache/qkvc");
+}
+
+char *cache_choose_directory(void) {
+  const char *own = getenv("QKV_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  if (own)
+    return strdup(own); /* set but empty: memory only */
+  if (is_set(xdg) && xdg[0] == '/') /* the XDG specification: relative paths are to be ignored */
+    return join(xdg, "/qkvc");
+  if (usable_home(home))
+    return join(home, "/.cache/qkvc");
+  return home_of_user();
+}
+
+/* mkdir -p with mode 0700. */
+static int make_directories(const char *path) {
+  char *copy = strdup(path);
+  int result = copy ? 0 : -1;
+  for (char *slash = copy ? copy + 1 : NULL; result == 0 && slash;) {
+    slash = *slash ? strchr(slash, '/') : NULL;
+    if (slash)
+      *slash = 0;
+    struct stat st;
+    if (mkdir(copy, 0700) && errno != EEXIST && stat(copy, &st)) /* EROFS and EACCES come before EEXIST on some systems */
+      result = -1;
+    if (slash)
+      *slash++ = '/';
+  }
+  free(copy);
+  return result;
+}
+
+int cache_claim_directory(const char *path, text *why) {
+  struct stat st;
+  if (stat(path, &st) && make_directories(path)) {
+    text_printf(why, "cannot create it: %s", strerror(errno));
+    return 0;
+  }
+  if (stat(path, &st))
+    text_printf(why, "%s", strerror(errno));
+  else if (!S_ISDIR(st.st_mode))
+    text_puts(why, "it is not a directory");
+  else if (st.st_uid != geteuid() && st.st_uid != 0)
+    text_printf(why, "it belongs to user %ld", (long)st.st_uid);
+  else if (st.st_mode & S_IWOTH)
+    text_puts(why, "everybody may write to it (chmod o-w)");
+  else
+    return 1;
+  return 0;
+}
+
+int cache_trusts(const struct stat *st) {
+  return S_ISREG(st->st_mode) && (st->st_uid == geteuid() || st->st_uid == 0) && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}

@@ -1,0 +1,150 @@
+/* cache_format.c: the bytes of a cache entry.
+ *
+ *   offset  size
+ *        0     8  magic "qkvcache"
+ *        8     4  format version
+ *       12     4  bytes of the header (96)
+ *       16    32  key, hexadecimal
+ *       48     8  bytes of the manifest
+ *       56     8  bytes of the image
+ *       64     8  bytes of the log
+ *       72     8  zero
+ *       80    16  XXH3-128 of bytes 0..80 and everything from 96 on
+ *       96        manifest, image, log, one after the other
+ *
+ * All numbers little-endian. Every byte of the file is under the digest, and the sizes must add up to the file's. */
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "cache_internal.h"
+
+enum {
+  FORMAT_VERSION = 1,
+  AT_MAGIC = 0,
+  AT_VERSION = 8,
+  AT_HEADER_SIZE = 12,
+  AT_KEY = 16,
+  AT_SIZES = 48, /* three */
+  AT_DIGEST = 80,
+  HEADER_SIZE = 96,
+  KEY_CHARACTERS = CACHE_KEY_SIZE - 1
+};
+
+static const char magic[] = "qkvcache";
+
+static void put(unsigned char *at, uint64_t value, int bytes) {
+  for (int n = 0; n < bytes; n++)
+    at[n] = (unsigned char)(value >> 8 * n);
+}
+
+static uint64_t get(const unsigned char *at, int bytes) {
+  uint64_t value = 0;
+  for (int n = 0; n < bytes; n++)
+    value |= (uint64_t)at[n] << 8 * n;
+  return value;
+}
+
+/* 0 when memory is out. */
+static int digest(const unsigned char *file, size_t size, XXH128_canonical_t *out) {
+  XXH3_state_t *state = XXH3_createState();
+  if (!state)
+    return 0;
+  XXH3_128bits_reset(state);
+  XXH3_128bits_update(state, file, AT_DIGEST);
+  XXH3_128bits_update(state, file + HEADER_SIZE, size - HEADER_SIZE);
+  XXH128_canonicalFromHash(out, XXH3_128bits_digest(state));
+  XXH3_freeState(state);
+  return 1;
+}
+
+void *cache_encode(const char *key, const cache_entry *entry, size_t *size) {
+  const char *log = entry->log ? entry->log : "";
+  const size_t sizes[] = {entry->manifest_size, entry->image_size, strlen(log)};
+  const void *parts[] = {entry->manifest, entry->image, log};
+  *size = HEADER_SIZE + sizes[0] + sizes[1] + sizes[2];
+  unsigned char *file = calloc(1, *size), *to = file + HEADER_SIZE;
+  if (!file)
+    return NULL;
+  memcpy(file + AT_MAGIC, magic, 8);
+  put(file + AT_VERSION, FORMAT_VERSION, 4);
+  put(file + AT_HEADER_SIZE, HEADER_SIZE, 4);
+  memcpy(file + AT_KEY, key, KEY_CHARACTERS);
+  for (int n = 0; n < 3; n++) {
+    put(file + AT_SIZES + 8 * n, sizes[n], 8);
+    if (sizes[n])
+      memcpy(to, parts[n], sizes[n]);
+    to += sizes[n];
+  }
+  XXH128_canonical_t sum;
+  if (!digest(file, *size, &sum)) {
+    free(file);
+    return NULL;
+  }
+  memcpy(file + AT_DIGEST, sum.digest, sizeof sum.digest);
+  return file;
+}
+
+/* A zero-terminated copy. */
+static void *copy(const unsigned char *from, size_t size) {
+  char *to = malloc(size + 1);
+  if (!to)
+    return NULL;
+  memcpy(to, from, size);
+  to[size] = 0;
+  return to;
+}
+
+int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *out) {
+  const unsigned char *file = bytes;
+  if (size < HEADER_SIZE || memcmp(file, magic, 8) || get(file + AT_VERSION, 4) != FORMAT_VERSION ||
+      get(file + AT_HEADER_SIZE, 4) != HEADER_SIZE || memcmp(file + AT_KEY, key, KEY_CHARACTERS))
+    return 0;
+  size_t sizes[3], left = size - HEADER_SIZE;
+  for (int n = 0; n < 3; n++) {
+    uint64_t part = get(file + AT_SIZES + 8 * n, 8);
+    if (part > left)
+      return 0;
+    sizes[n] = (size_t)part;
+    left -= sizes[n];
+  }
+  XXH128_canonical_t sum;
+  if (left != 0 || !digest(file, size, &sum) || memcmp(sum.digest, file + AT_DIGEST, sizeof sum.digest))
+    return 0;
+  if (!out)
+    return 1;
+  const unsigned char *body = file + HEADER_SIZE;
+  *out = (cache_entry){.manifest = copy(body, sizes[0]),
+                       .manifest_size = sizes[0],
+                       .image = copy(body + sizes[0], sizes[1]),
+                       .image_size = sizes[1],
+                       .log = copy(body + sizes[0] + sizes[1], sizes[2])};
+  if (out->manifest && out->image && out->log)
+    return 1;
+  cache_entry_free(out);
+  return 0;
+}
+
+/* The hash of the three fields' lengths and hashes. Lengths and hashes have fixed sizes, so no two lists of fields can meet
+ * by moving bytes from one field to the next. */
+void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]) {
+  const char *const fields[] = {source, options, compiler};
+  unsigned char links[8 + 3 * 24];
+  put(links, FORMAT_VERSION, 8);
+  for (int n = 0; n < 3; n++) {
+    XXH128_hash_t hash = XXH3_128bits(fields[n], strlen(fields[n]));
+    put(links + 8 + 24 * n, strlen(fields[n]), 8);
+    put(links + 16 + 24 * n, hash.low64, 8);
+    put(links + 24 + 24 * n, hash.high64, 8);
+  }
+  XXH128_canonical_t sum;
+  XXH128_canonicalFromHash(&sum, XXH3_128bits(links, sizeof links));
+  static const char digits[] = "0123456789abcdef";
+  for (int n = 0; n < 16; n++) {
+    key[2 * n] = digits[sum.digest[n] >> 4];
+    key[2 * n + 1] = digits[sum.digest[n] & 15];
+  }
+  key[KEY_CHARACTERS] = 0;
+}
