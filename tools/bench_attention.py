@@ -7,15 +7,15 @@
     python3 tools/bench_attention.py --dim 128 --schedule tile_m=128,tile_n=64 --schedule tile_m=64,tile_n=128
 
 How it measures: every implementation is first compared with a float64 (or, for specs that torch has no equal of, the
-attention_naive family) result on poisoned outputs. Then all of them are launched in turn, in alternating order, --launches
-times; each launch is timed by its own pair of CUDA events behind a busy GPU, so that no launch gap is counted. Inputs
+attention_naive family) result on poisoned outputs. Then all of them are launched in turn, in alternating order,
+--launches times; each launch is timed by its own pair of CUDA events behind a busy GPU, so that no launch gap is counted. Inputs
 rotate through several sets, larger together than the L2 cache; --cold also overwrites the L2 before every launch.
 Ratios are medians of per-round ratios, which clock changes hardly touch. SM clock and power are read after each case.
 
 Peers: torch_flash (SDPA's FlashAttention-2 backend), torch_cudnn (SDPA's cuDNN backend), flex (--flex, compiled
 FlexAttention), naive (this project's three-kernel baseline). A peer that cannot do a case is left out with its reason.
 Writes bench_attention.csv to --out (default $OUT, else the working folder) and prints a short table last.
-Exit code 0; 1 when a kernel of this project failed or was wrong; 3 without a GPU. --device emu runs the script without
+Exit code 0; 1 when a kernel of this project failed or was wrong; 5 without a GPU. --device emu runs the script without
 a GPU on tiny shapes: its times mean nothing.
 """
 
@@ -267,7 +267,8 @@ def note(text):
 def set_count(case, device):
     """How many input sets: together at least 256 MiB, at most 8."""
     s = case.spec
-    size = 2 * case.batch * (case.len_q * s.heads_q * (s.dim_qk + s.dim_v) + case.len_k * s.heads_kv * (s.dim_qk + s.dim_v))
+    dims = s.dim_qk + s.dim_v
+    size = 2 * case.batch * dims * (case.len_q * s.heads_q + case.len_k * s.heads_kv)
     return 1 if device != "cuda" else max(2, min(8, -(-(256 << 20) // max(size, 1))))
 
 
@@ -383,7 +384,7 @@ def main():
     import torch
     if options.device == "cuda" and not torch.cuda.is_available():
         note("torch sees no GPU; --device emu runs this script without one, with times that mean nothing")
-        return 3
+        return 5
     torch.manual_seed(1)
     engine = qkv.Engine(options.device)
     note("%s, %s" % (engine.device.name, engine.device.compiler))

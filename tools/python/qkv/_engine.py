@@ -1,7 +1,6 @@
 """Specs, engines, prepared operations and launches: the objects of libqkv."""
 
 import collections
-import ctypes
 import json
 import logging
 import weakref
@@ -22,7 +21,7 @@ def _log_to_logging(level, message):
 
 
 class _Handle:
-    """Owns a C object; freed by close(), at the end of a `with`, when collected, or at exit in reverse order of making."""
+    """Owns a C object; freed by close(), at the end of a `with`, when collected, or at exit, last made first."""
 
     def _own(self, pointer, free):
         self._pointer = pointer

@@ -162,7 +162,7 @@ def _candidates():
     release = os.path.join(root, "build", "release", "libqkv.so")
     if os.path.exists(release):
         paths.append(release)
-    builds = glob.glob(os.path.join(root, "build", "libqkv.so")) + glob.glob(os.path.join(root, "build", "*", "libqkv.so"))
+    builds = [found for pattern in ("libqkv.so", "*/libqkv.so") for found in glob.glob(os.path.join(root, "build", pattern))]
     paths += sorted((path for path in builds if path != release), key=os.path.getmtime, reverse=True)
     return paths + ["libqkv.so.0", ctypes.util.find_library("qkv") or "libqkv.so"]
 

@@ -1,0 +1,29 @@
+"""The Python in the documents runs: all ```python blocks of a file, in order, in one process."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+         if "```python" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_python_blocks(path, tmp_path):
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(), flags=re.S | re.M)
+    script = "import sys\nsys.path.insert(0, %r)\n" % str(ROOT / "tools" / "python") + "\n".join(blocks)
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_benchmark_runs_without_a_gpu(tmp_path):
+    pytest.importorskip("torch")
+    options = "--device emu --dim 16 --len 24 --hidden 32 --tokens 24 --launches 2 --dtype f16 --out".split()
+    run = subprocess.run([sys.executable, ROOT / "tools" / "bench_attention.py", *options, tmp_path],
+                         capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert len((tmp_path / "bench_attention.csv").read_text().splitlines()) == 1 + 2 * 3

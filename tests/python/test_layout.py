@@ -1,0 +1,48 @@
+"""The ctypes mirror of runtime/qkv.h is exact: a C program made from it prints the sizes and offsets of the header."""
+
+import ctypes
+import re
+import subprocess
+
+from qkv import _library as c
+
+STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_info": c.DeviceInfo,
+           "qkv_spec_info": c.SpecInfo, "qkv_param_info": c.ParamInfo, "qkv_workload": c.Workload,
+           "qkv_build_options": c.BuildOptions, "qkv_build_entry": c.BuildEntry, "qkv_build_report": c.BuildReport,
+           "qkv_tensor": c.Tensor, "qkv_limits": c.Limits, "qkv_param_value": c.ParamValue,
+           "qkv_attention_args": c.AttentionArgs}
+STATUSES = ("OK INVALID_ARGUMENT OUT_OF_MEMORY IO BAD_SPEC UNSUPPORTED BAD_SCHEDULE UNKNOWN_ARCH TEMPLATE_ERROR "
+            "COMPILE_ERROR NOT_PREPARED NO_COMPILER NO_DEVICE DEVICE_ERROR INTERNAL").split()
+DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL".split()
+# Functions the package has no use for: a helper for C callers, and what the command line is for.
+UNBOUND = {"qkv_tensor_dense", "qkv_cache_list", "qkv_cache_clear", "qkv_doctor"}
+
+
+def expected():
+    """What the C program must print: one "what value" a line."""
+    for name, struct in STRUCTS.items():
+        yield "sizeof(%s)" % name, ctypes.sizeof(struct)
+        for field, kind in struct._fields_:
+            yield "offsetof(%s, %s)" % (name, field), getattr(struct, field).offset
+            yield "sizeof(((%s *)0)->%s)" % (name, field), ctypes.sizeof(kind)
+    for name in STATUSES + DTYPES:
+        yield "QKV_" + name, getattr(c, name)
+
+
+def test_structures_match_the_header(root, tmp_path):
+    wanted = dict(expected())
+    lines = "\n".join('  printf("%%ld\\n", (long)(%s));' % what for what in wanted)
+    source = tmp_path / "layout.c"
+    source.write_text('#include <stdio.h>\n#include <stddef.h>\n#include "qkv.h"\nint main(void) {\n%s\n}\n' % lines)
+    subprocess.run(["cc", "-I", str(root / "runtime"), "-o", str(tmp_path / "layout"), str(source)], check=True)
+    values = subprocess.run([str(tmp_path / "layout")], capture_output=True, text=True, check=True).stdout.split()
+    found = dict(zip(wanted, map(int, values), strict=True))
+    assert found == wanted
+
+
+def test_every_structure_and_function_is_bound(root):
+    header = re.sub(r"/\*.*?\*/", "", (root / "runtime" / "qkv.h").read_text(), flags=re.S)
+    structs = set(re.findall(r"typedef struct (qkv_\w+) \{", header))
+    assert structs - {"qkv_cache_entry"} == set(STRUCTS)
+    functions = set(re.findall(r"QKV_API [\w *]*?\b(qkv_\w+)\(", header))
+    assert functions - UNBOUND == set(c.PROTOTYPES)
