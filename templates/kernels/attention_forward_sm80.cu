@@ -2,7 +2,7 @@
 //% local attention = library("attention")
 //% local layout = kernel.layout
 //% local element = variant.dtype_q
-//% local unaligned = request.unaligned
+//% local tile_memory = request.unaligned and "arena" or "shared" -- what the loads write through
 //%
 //%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then rides
 //%% in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
@@ -111,16 +111,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% if layout.dim_qk > variant.dim_qk then
   zero_padding(arena);
   //% end
-  load_query(p, shared, query, p.len_q - row_begin);
+  load_query(p, $(tile_memory), query, p.len_q - row_begin);
   for (int tile = tile_begin; tile < tile_begin + STAGES - 1; ++tile) {
-    if (tile < tile_end) load_key_value(p, shared, key, value, tile, tile - tile_begin);
+    if (tile < tile_end) load_key_value(p, $(tile_memory), key, value, tile, tile - tile_begin);
     cp_async_commit();
   }
 
   float output[ROW_TILES][V_TILES][4] = {};
-  float row_max[ROW_TILES][2], row_sum[ROW_TILES][2];
+  float row_reference[ROW_TILES][2], row_sum[ROW_TILES][2];
   for (int r = 0; r < ROW_TILES; ++r)
-    for (int half = 0; half < 2; ++half) row_max[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
+    for (int half = 0; half < 2; ++half) row_reference[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
   //% if schedule.q_registers == 1 then
   unsigned query_fragments[ROW_TILES][QK_STEPS][4];
   //% end
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     cp_async_wait_$(schedule.stages - 2)(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
     if (tile + STAGES - 1 < tile_end)
-      load_key_value(p, shared, key, value, tile + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
+      load_key_value(p, $(tile_memory), key, value, tile + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
     cp_async_commit();
 
     float scores[ROW_TILES][N_TILES][4];
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     //% else
     mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% end
-    softmax_tile(scores, output, row_max, row_sum);
+    softmax_tile(scores, output, row_reference, row_sum);
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     cp_async_wait_0();
     block_sync();
   }
-  finish_rows(p, output, row_max, row_sum, row_begin + warp_row, h, b, lane);
+  finish_rows(p, output, row_reference, row_sum, row_begin + warp_row, h, b, lane);
   store_output(p, output, arena + q_offset, row_begin + warp_row, h, b, lane);
 }
 

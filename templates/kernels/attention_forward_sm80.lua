@@ -66,23 +66,24 @@ return {
     {name = "warps", values = {1, 2, 4, 8}, meaning = "warps of a block; each owns 16 or 32 rows"},
     {name = "stages", values = {2, 3, 4}, meaning = "K and V tiles in flight"},
     {name = "q_registers", values = {0, 1}, meaning = "1: query fragments stay in registers"},
+    {name = "slack", values = {0, 8}, meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks an SM must hold; caps the registers"},
   },
 
   defaults = function(v)
     local dim = math.max(v.dim_qk, v.dim_v)
-    if dim <= 64 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 1, blocks = 2} end
-    if dim <= 128 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 0, blocks = 2} end
-    if dim <= 192 then return {tile_m = 128, tile_n = 64, warps = 8, stages = 2, q_registers = 0, blocks = 1} end
-    return {tile_m = 128, tile_n = 32, warps = 8, stages = 2, q_registers = 0, blocks = 1}
+    if dim <= 64 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 1, slack = 8, blocks = 2} end
+    if dim <= 128 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 2} end
+    if dim <= 192 then return {tile_m = 128, tile_n = 64, warps = 8, stages = 2, q_registers = 0, slack = 8, blocks = 1} end
+    return {tile_m = 128, tile_n = 32, warps = 8, stages = 2, q_registers = 0, slack = 8, blocks = 1}
   end,
 
   -- For architectures with less shared memory, in order of preference.
   fallbacks = function(v)
     return {
-      {tile_m = 128, tile_n = 32, warps = 4, stages = 2, q_registers = 0, blocks = 1},
-      {tile_m = 64, tile_n = 32, warps = 4, stages = 2, q_registers = 0, blocks = 1},
-      {tile_m = 64, tile_n = 16, warps = 4, stages = 2, q_registers = 0, blocks = 1},
+      {tile_m = 128, tile_n = 32, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 1},
+      {tile_m = 64, tile_n = 32, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 1},
+      {tile_m = 64, tile_n = 16, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 1},
     }
   end,
 

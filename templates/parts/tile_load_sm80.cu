@@ -6,35 +6,40 @@
 //%   {name = "load_value", tensor = "v", rows = "TILE_N", dim = "DIM_V", pitch = "PITCH_V"},
 //% }
 //% for _, load in ipairs(loads) do
-// $(load.rows) rows of $(load.tensor) to shared address `to`; only the first `valid` rows exist.
-static __device__ __forceinline__ void $(load.name)(const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
-  constexpr int CHUNKS = $(load.dim) / 8; // of 16 bytes in a row
+//%   local stride = "p." .. load.tensor .. "_stride_token"
+// $(load.rows) rows of $(load.tensor) to byte `to` of shared memory; only the first `valid` rows exist. A thread keeps to one
+// column of 16-byte chunks.
+static __device__ __forceinline__ void $(load.name)(const qkv_params &p, $(request.unaligned and "unsigned char *" or "unsigned ")to, const unsigned short *from, int valid) {
+  constexpr int CHUNKS = $(load.dim) / 8;            // of 16 bytes in a row
+  constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
+  const int column = threadIdx.x % CHUNKS * 8, first = threadIdx.x / CHUNKS;
+  if (THREADS % CHUNKS != 0 && first >= ROWS_AT_ONCE) return;
+  to += (first * $(load.pitch) + column) * 2;
+  //% if request.unaligned then
+  from += first * $(stride) + column * p.$(load.tensor)_stride_dim;
+  //% else
+  from += first * $(stride) + column;
+  //% end
 #pragma unroll
-  for (int i = 0; i < ($(load.rows) * CHUNKS + THREADS - 1) / THREADS; ++i) {
-    const int chunk = threadIdx.x + i * THREADS;
-    if ($(load.rows) * CHUNKS % THREADS != 0 && chunk >= $(load.rows) * CHUNKS) break;
-    const int row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
+  for (int row = 0; row < $(load.rows); row += ROWS_AT_ONCE) {
+    if (row + ROWS_AT_ONCE > $(load.rows) && first + row >= $(load.rows)) break;
     //% if request.unaligned then
-    unsigned short elements[8] = {};
-    if (row < valid)
-      for (int e = 0; e < 8; ++e)
-        elements[e] = from[row * p.$(load.tensor)_stride_token + (column + e) * p.$(load.tensor)_stride_dim];
-    uint4 packed;
-    packed.x = elements[0] | (unsigned)elements[1] << 16;
-    packed.y = elements[2] | (unsigned)elements[3] << 16;
-    packed.z = elements[4] | (unsigned)elements[5] << 16;
-    packed.w = elements[6] | (unsigned)elements[7] << 16;
-    *(uint4 *)(shared_arena() + (to - smem_addr(shared_arena())) + (row * $(load.pitch) + column) * 2) = packed;
+    unsigned packed[4] = {0, 0, 0, 0};
+    if (first + row < valid)
+#pragma unroll
+      for (int e = 0; e < 8; ++e) packed[e / 2] |= (unsigned)from[e * p.$(load.tensor)_stride_dim] << 16 * (e % 2);
+    *(uint4 *)(to + row * $(load.pitch) * 2) = make_uint4(packed[0], packed[1], packed[2], packed[3]);
     //% else
-    const bool exists = row < valid;
-    cp_async_16_zfill(to + (row * $(load.pitch) + column) * 2, exists ? from + row * p.$(load.tensor)_stride_token + column : from, exists ? 16 : 0);
+    cp_async_16_zfill(to + row * $(load.pitch) * 2, from, first + row < valid ? 16 : 0);
     //% end
+    from += ROWS_AT_ONCE * $(stride);
   }
 }
 
 //% end
+//% local shared = request.unaligned and "unsigned char *" or "unsigned "
 // K and V of one tile into one stage of the ring.
-static __device__ __forceinline__ void load_key_value(const qkv_params &p, unsigned shared, const unsigned short *key,
+static __device__ __forceinline__ void load_key_value(const qkv_params &p, $(shared)shared, const unsigned short *key,
                                                       const unsigned short *value, int tile, int stage) {
   const int key_begin = tile * TILE_N;
   load_key(p, shared + K_OFFSET + stage * K_BYTES, key + key_begin * p.k_stride_token, p.len_k - key_begin);

@@ -2,6 +2,7 @@
 //%%
 //%% With g = lane / 4 and t = lane % 4, element e of column tile n and row tile r is row 16 r + g + 8 (e / 2) of the warp and
 //%% key 8 n + 2 t + e % 2 of the tile.
+//% local attention = library("attention")
 //% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
 //% local names = {q = "q", k = "k", i = "i", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
 //% local function loops(symbols)
@@ -51,73 +52,91 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][N_
       }
 }
 
+// What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it by more
+// than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.
+constexpr float SLACK = $(raw_scores and f32(schedule.slack / (variant.scale * attention.log2e)) or f32(schedule.slack));
 //% if raw_scores then
-//%   -- x scale - reference in one rounding; where the product is so large that the rounded reference would be off by
-//%   -- more than a factor of 2, the difference comes first.
+// Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
-
 //% end
-// One tile of the online softmax: scores become probabilities relative to the row's new maximum, and the output and the sum
-// so far move to that maximum.
-static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4], float (&row_max)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
-#pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) { // rows g and g + 8
-      float maximum = row_max[r][half];
-#pragma unroll
-      for (int n = 0; n < N_TILES; ++n) maximum = fmaxf(maximum, fmaxf(scores[r][n][2 * half], scores[r][n][2 * half + 1]));
-      maximum = fmaxf(maximum, shuffle_xor_f32(maximum, 1)); // the four lanes of a row
-      maximum = fmaxf(maximum, shuffle_xor_f32(maximum, 2));
 
-      // A row that has seen nothing yet keeps -inf as its maximum and takes 0 as the reference.
-      const float stand_in = maximum == minus_infinity() ? 0.0f : maximum;
-      //% if raw_scores then
-      const float reference = stand_in * EXP2_SCALE;
-      const bool exact = fabsf(reference) < EXACT_LIMIT;
-      const float rescale = exp2_approx(exact ? row_max[r][half] * EXP2_SCALE - reference : (row_max[r][half] - stand_in) * EXP2_SCALE);
-      //% else
-      const float rescale = exp2_approx(row_max[r][half] - stand_in);
-      //% end
-      row_max[r][half] = maximum;
-
-      float sum = row_sum[r][half] * rescale;
-      //% if raw_scores then
-      if (exact) {
+// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move, the
+// output and the sum so far move with it. A row that has seen nothing has -inf as its reference and uses 0 in its place.
+static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
+  float maximum[ROW_TILES][2]; // of rows g and g + 8
+  bool grows = false;
 #pragma unroll
-        for (int n = 0; n < N_TILES; ++n)
+  for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, -reference));
-      } else {
+    for (int half = 0; half < 2; ++half) {
+      float x = scores[r][0][2 * half];
 #pragma unroll
-        for (int n = 0; n < N_TILES; ++n)
+      for (int n = 0; n < N_TILES; ++n) x = fmaxf(x, fmaxf(scores[r][n][2 * half], scores[r][n][2 * half + 1]));
+      x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
+      x = fmaxf(x, shuffle_xor_f32(x, 2));
+      maximum[r][half] = x;
+      grows |= x > row_reference[r][half] + SLACK;
+    }
+  if (vote_any(grows)) {
 #pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) scores[r][n][e] = exp2_approx((scores[r][n][e] - stand_in) * EXP2_SCALE);
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float reference = fmaxf(row_reference[r][half], maximum[r][half]);
+        const float stand_in = reference == minus_infinity() ? 0.0f : reference;
+        const float rescale = exp2_approx((row_reference[r][half] - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
+        row_reference[r][half] = reference;
+        row_sum[r][half] *= rescale;
+#pragma unroll
+        for (int n = 0; n < V_TILES; ++n) {
+          output[r][n][2 * half] *= rescale;
+          output[r][n][2 * half + 1] *= rescale;
+        }
       }
+  }
+
+  float stand_in[ROW_TILES][2];
+  //% if raw_scores then
+  bool large = false;
+  //% end
 #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) sum += scores[r][n][2 * half] + scores[r][n][2 * half + 1];
-      //% else
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      stand_in[r][half] = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
+      //% if raw_scores then
+      large |= fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
+      //% end
+    }
+  //% local function exponentials(exponent)
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          scores[r][n][e] = exp2_approx(scores[r][n][e] - stand_in);
-          sum += scores[r][n][e];
-        }
-      //% end
-      row_sum[r][half] = sum;
-
-#pragma unroll
-      for (int n = 0; n < V_TILES; ++n) {
-        output[r][n][2 * half] *= rescale;
-        output[r][n][2 * half + 1] *= rescale;
-      }
-    }
+        for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx($(exponent));
+  //% end
+  //% if raw_scores then
+  if (vote_any(large)) {
+    //% exponentials("(scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE")
+  } else {
+    //% exponentials("fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE)")
   }
+  //% else
+  {
+    //% exponentials("scores[r][n][e] - stand_in[r][e / 2]")
+  }
+  //% end
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) row_sum[r][e / 2] += scores[r][n][e];
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
-static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_max)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
+static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
   //% if variant.sink == "per_head" then
   const float sink = p.sink[h * p.sink_stride_head];
   //% end
@@ -128,8 +147,8 @@ static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&
       float sum = row_sum[r][half];
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
-      const bool empty = row_max[r][half] == minus_infinity();
-      //% local exponent = raw_scores and "row_max[r][half] * EXP2_SCALE" or "row_max[r][half]"
+      const bool empty = row_reference[r][half] == minus_infinity();
+      //% local exponent = raw_scores and "row_reference[r][half] * EXP2_SCALE" or "row_reference[r][half]"
       //% if variant.sink == "per_head" then
       const float denominator = sum + exp2_approx(sink * LOG2E - $(exponent));
       //% else
