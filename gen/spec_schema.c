@@ -1,0 +1,252 @@
+/* spec_schema.c: the table of format 1 and looking things up in it. */
+#include "spec_schema.h"
+
+#include <string.h>
+
+#define WORDS_DTYPE "f16", "bf16", "f32", "e4m3", "e5m2"
+#define INTEGER(low_, high_, step_) .low = low_, .high = high_, .step = step_
+#define RESERVED(path_, meaning_) {.path = path_, .kinds = SCHEMA_ANY, .flags = SCHEMA_RESERVED, .meaning = meaning_}
+
+enum { MAX_HEADS = 1 << 20, MAX_LENGTH = INT32_MAX };
+
+/* Parents stand before their children; keys in the order of the canonical form. */
+const schema_row schema_rows[] = {
+    {.path = "", .kinds = SCHEMA_MAPPING, .meaning = "a spec"},
+    {.path = "qkvc", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, 1, 1), .example = "qkvc: 1",
+     .meaning = "version of the format"},
+    {.path = "name", .kinds = SCHEMA_NAME, .flags = SCHEMA_REQUIRED, .high = 64, .example = "name: llama3_8b",
+     .meaning = "names the variant in messages, reports and files; changes nothing that is computed"},
+
+    {.path = "attention", .kinds = SCHEMA_MAPPING, .flags = SCHEMA_REQUIRED,
+     .example = "attention: {heads: 8, dim: 64, dtype: bf16}", .meaning = "what is computed"},
+    {.path = "attention.heads", .kinds = SCHEMA_INTEGER | SCHEMA_MAPPING, .flags = SCHEMA_REQUIRED,
+     INTEGER(1, MAX_HEADS, 1), .example = "heads: {q: 32, kv: 8}",
+     .meaning = "query heads and KV heads; one number is both. Query head h reads KV head h // (q / kv)"},
+    {.path = "attention.heads.q", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, MAX_HEADS, 1),
+     .example = "q: 32", .meaning = "query heads, a multiple of kv"},
+    {.path = "attention.heads.kv", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, MAX_HEADS, 1),
+     .example = "kv: 8", .meaning = "KV heads"},
+    {.path = "attention.dim", .kinds = SCHEMA_INTEGER | SCHEMA_MAPPING, .flags = SCHEMA_REQUIRED, INTEGER(8, 512, 8),
+     .example = "dim: 128",
+     .meaning = "head dimensions; one number is both. Each 8 to 256, or one of the pairs 320/256, 512/512, 576/512"},
+    {.path = "attention.dim.qk", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(8, 576, 8),
+     .example = "qk: 192", .meaning = "head dimension of Q and K"},
+    {.path = "attention.dim.v", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(8, 512, 8),
+     .example = "v: 128", .meaning = "head dimension of V and O"},
+    {.path = "attention.dtype", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {WORDS_DTYPE}, .fallback = "bf16",
+     .meaning = "storage type of Q, K and V, and of O where not given apart; sums are always f32"},
+    {.path = "attention.dtype.q", .kinds = SCHEMA_WORD, .flags = SCHEMA_REQUIRED, .words = {WORDS_DTYPE},
+     .example = "q: bf16", .meaning = "type of Q"},
+    {.path = "attention.dtype.kv", .kinds = SCHEMA_WORD, .words = {WORDS_DTYPE},
+     .meaning = "type of K and V; default: that of q"},
+    {.path = "attention.dtype.out", .kinds = SCHEMA_WORD, .words = {WORDS_DTYPE},
+     .meaning = "type of O; default: that of q, or bf16 where q is e4m3 or e5m2"},
+    {.path = "attention.scale", .kinds = SCHEMA_CONSTANT,
+     .meaning = "factor on dot(q, k); default: 1/sqrt(dim.qk). Zero and negative values are allowed"},
+    {.path = "attention.softcap", .kinds = SCHEMA_CONSTANT,
+     .meaning = "caps scores: s = softcap * tanh(s / softcap); greater than 0. Default: no cap"},
+    {.path = "attention.score", .kinds = SCHEMA_EXPRESSION, .fallback = "s",
+     .meaning = "the score as an expression over s, the scaled and capped dot product"},
+    {.path = "attention.mask", .kinds = SCHEMA_EXPRESSION, .fallback = "true",
+     .meaning = "whether query q sees key k, as an expression; a false one is a score of -inf"},
+    {.path = "attention.sink", .kinds = SCHEMA_WORD, .words = {"none", "per_head"}, .fallback = "none",
+     .meaning = "an extra logit per query head that joins the softmax denominator once, without a value"},
+    {.path = "attention.align", .kinds = SCHEMA_WORD, .words = {"bottom_right", "top_left"}, .fallback = "bottom_right",
+     .meaning = "position of query row i: i + len_k - len_q, or i"},
+    {.path = "attention.params", .kinds = SCHEMA_MAPPING, .high = 32,
+     .meaning = "kernel arguments that score and mask may name; a new value compiles nothing"},
+    {.path = "attention.params.*", .kinds = SCHEMA_MAPPING, .meaning = "one parameter, named by its key"},
+    {.path = "attention.params.*.type", .kinds = SCHEMA_WORD, .flags = SCHEMA_REQUIRED,
+     .words = {"i32", "f32", "f16", "bf16", "bool"}, .example = "type: f32",
+     .meaning = "storage type; reads as int (i32), bool (bool) or float"},
+    {.path = "attention.params.*.shape", .kinds = SCHEMA_LIST, .high = 4, .fallback = "[]",
+     .meaning = "extents, outermost first; [] is a scalar, passed by value"},
+    {.path = "attention.params.*.shape.[]", .kinds = SCHEMA_EXPRESSION,
+     .meaning = "an integer expression over hq, hk, b, len_q, len_k"},
+    RESERVED("attention.rope", "rotary positions inside the kernel"),
+    RESERVED("attention.select", "sparse selection of keys"),
+    RESERVED("attention.backward", "gradients"),
+
+    {.path = "layout", .kinds = SCHEMA_MAPPING, .meaning = "how tensors lie in memory"},
+    {.path = "layout.q", .kinds = SCHEMA_WORD, .words = {"dense", "ragged"}, .fallback = "dense",
+     .meaning = "dense: [batch, len, heads, dim] with any strides; ragged: sequences packed one after the other"},
+    {.path = "layout.kv", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"dense", "ragged"}, .fallback = "dense",
+     .meaning = "the same for K and V, or paged"},
+    {.path = "layout.kv.paged", .kinds = SCHEMA_MAPPING, .flags = SCHEMA_REQUIRED,
+     .example = "paged: {page: 16, order: nhd}", .meaning = "K and V in pages that a page table names"},
+    {.path = "layout.kv.paged.page", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, 256, 1),
+     .example = "page: 16", .meaning = "tokens in a page"},
+    {.path = "layout.kv.paged.order", .kinds = SCHEMA_WORD, .words = {"nhd", "hnd"}, .fallback = "nhd",
+     .meaning = "order inside a page: token, head, dim or head, token, dim"},
+    RESERVED("layout.kv.pools", "several KV pools"),
+
+    {.path = "outputs", .kinds = SCHEMA_LIST, .high = 3, .fallback = "[o]", .meaning = "what is written"},
+    {.path = "outputs.[]", .kinds = SCHEMA_WORD, .words = {"o", "lse", "lse_with_sink"},
+     .meaning = "o; lse: natural logarithm of the sum of exp of the final scores, f32; lse_with_sink: with the sink in it"},
+    {.path = "deterministic", .kinds = SCHEMA_WORD, .words = {"false", "true", "batch"}, .fallback = "false",
+     .meaning = "true: same bits in every run; batch: also whatever else is in the batch"},
+    {.path = "schedule", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"auto"}, .high = 32, .fallback = "auto",
+     .meaning = "axes of the kernel family's schedule (qkvc explain lists them); never changes results beyond rounding"},
+    {.path = "schedule.*", .kinds = SCHEMA_SETTING, .meaning = "an axis for all phases"},
+    {.path = "schedule.prefill", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"auto"}, .fallback = "auto",
+     .meaning = "axes for many queries a sequence; they override those for all phases"},
+    {.path = "schedule.prefill.*", .kinds = SCHEMA_SETTING, .meaning = "an axis"},
+    {.path = "schedule.decode", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"auto"}, .fallback = "auto",
+     .meaning = "axes for few queries a sequence; they override those for all phases"},
+    {.path = "schedule.decode.*", .kinds = SCHEMA_SETTING, .meaning = "an axis"},
+    {.path = "workloads", .kinds = SCHEMA_LIST, .high = 64, .fallback = "[]",
+     .meaning = "shapes to tune, warm up and benchmark; they change nothing that is computed"},
+    {.path = "workloads.[]", .kinds = SCHEMA_MAPPING, .meaning = "one shape"},
+    {.path = "workloads.[].name", .kinds = SCHEMA_NAME, .flags = SCHEMA_REQUIRED, .high = 64,
+     .example = "name: prefill_4k", .meaning = "its name, once in a spec"},
+    {.path = "workloads.[].batch", .kinds = SCHEMA_INTEGER, INTEGER(1, MAX_LENGTH, 1), .fallback = "1",
+     .meaning = "sequences"},
+    {.path = "workloads.[].q", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, MAX_LENGTH, 1),
+     .example = "q: 4096", .meaning = "query rows a sequence"},
+    {.path = "workloads.[].kv", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, MAX_LENGTH, 1),
+     .example = "kv: 4096", .meaning = "keys a sequence"},
+
+    RESERVED("recurrence", "linear attention"),
+    RESERVED("select", "sparse selection of keys"),
+    RESERVED("backward", "gradients"),
+    RESERVED("rope", "rotary positions inside the kernel"),
+    RESERVED("append", "writing new keys and values into the cache"),
+    {.path = "x-*", .kinds = SCHEMA_ANY, .meaning = "anything; the only free-form part, and the home of anchors"},
+};
+
+const int schema_row_count = sizeof schema_rows / sizeof schema_rows[0];
+
+const schema_row *schema_find(const char *path) {
+  for (int i = 0; i < schema_row_count; i++)
+    if (strcmp(schema_rows[i].path, path) == 0)
+      return &schema_rows[i];
+  return NULL;
+}
+
+const char *schema_key(const schema_row *row) {
+  const char *dot = strrchr(row->path, '.');
+  return dot ? dot + 1 : row->path;
+}
+
+bool schema_is_child(const schema_row *row, const schema_row *parent) {
+  size_t length = strlen(parent->path);
+  if (length == 0)
+    return row->path[0] && !strchr(row->path, '.');
+  return strncmp(row->path, parent->path, length) == 0 && row->path[length] == '.' && !strchr(row->path + length + 1, '.');
+}
+
+const schema_row *schema_child(const schema_row *parent, const char *key) {
+  const schema_row *any = NULL;
+  for (int i = 0; i < schema_row_count; i++) {
+    const schema_row *row = &schema_rows[i];
+    if (!schema_is_child(row, parent))
+      continue;
+    if (strcmp(schema_key(row), "*") == 0)
+      any = row;
+    else if (strcmp(schema_key(row), key) == 0)
+      return row;
+  }
+  return any;
+}
+
+bool schema_is_free_form(const char *key) { return strncmp(key, "x-", 2) == 0; }
+
+/* Words of other libraries. */
+static const struct {
+  const char *key, *advice;
+} foreign_keys[] = {
+    {"head_dim", "the key is dim: `dim: 128`"},
+    {"head_size", "the key is dim: `dim: 128`"},
+    {"num_heads", "the key is heads: `heads: {q: 32, kv: 8}`"},
+    {"n_heads", "the key is heads: `heads: {q: 32, kv: 8}`"},
+    {"num_kv_heads", "KV heads are part of heads: `heads: {q: 32, kv: 8}`"},
+    {"n_kv_heads", "KV heads are part of heads: `heads: {q: 32, kv: 8}`"},
+    {"causal", "causality is a mask: `mask: causal`"},
+    {"is_causal", "causality is a mask: `mask: causal`"},
+    {"window", "a window is a mask: `mask: window(1023, 0)`, distances to the left and right"},
+    {"window_left", "a window is a mask: `mask: window(1023, 0)`, distances to the left and right"},
+    {"window_size", "a window is a mask: `mask: window(1023, 0)`, distances to the left and right"},
+    {"sliding_window", "a window of W tokens is a mask: `mask: window(W - 1, 0)`"},
+    {"softmax_scale", "the key is scale"},
+    {"sm_scale", "the key is scale"},
+    {"logits_soft_cap", "the key is softcap"},
+    {"logit_softcap", "the key is softcap"},
+    {"soft_cap", "the key is softcap"},
+    {"alibi", "a bias is part of the score: `score: s + slope[h] * (k - q)` with slope under params"},
+    {"bias", "a bias is part of the score: `score: s + bias[h, i, k]` with bias under params"},
+    {"page_size", "pages are part of the layout: `layout: {kv: {paged: {page: 16}}}`"},
+    {"block_size", "pages are part of the layout: `layout: {kv: {paged: {page: 16}}}`"},
+    {"sinks", "the key is sink: `sink: per_head`"},
+    {"return_lse", "outputs are a list: `outputs: [o, lse]`"},
+    {"batch_invariant", "the key is deterministic: `deterministic: batch`"},
+    {"version", "the version of the format is the key qkvc: `qkvc: 1`"},
+};
+
+const char *schema_advice(const char *key) {
+  for (size_t i = 0; i < sizeof foreign_keys / sizeof foreign_keys[0]; i++)
+    if (strcmp(foreign_keys[i].key, key) == 0)
+      return foreign_keys[i].advice;
+  return NULL;
+}
+
+/* ", " before every part but the first of n, " or " before the last. */
+static void separate(text *out, int part, int n) {
+  if (part > 0)
+    text_puts(out, part == n - 1 ? " or " : ", ");
+}
+
+static void describe_words(const schema_row *row, text *out) {
+  int count = 0;
+  while (row->words[count])
+    count++;
+  for (int i = 0; i < count; i++) {
+    separate(out, i, count);
+    text_puts(out, row->words[i]);
+  }
+}
+
+static void describe_mapping(const schema_row *row, text *out) {
+  const char *before = "a mapping with the keys ";
+  for (int i = 0; i < schema_row_count; i++) {
+    const schema_row *child = &schema_rows[i];
+    if (!schema_is_child(child, row) || (child->flags & SCHEMA_RESERVED))
+      continue;
+    if (strcmp(schema_key(child), "*") == 0) {
+      text_puts(out, "a mapping");
+      return;
+    }
+    text_printf(out, "%s%s", before, schema_key(child));
+    before = ", ";
+  }
+}
+
+void schema_describe(const schema_row *row, text *out) {
+  static const unsigned kinds[] = {SCHEMA_INTEGER, SCHEMA_WORD,    SCHEMA_NAME,    SCHEMA_CONSTANT, SCHEMA_EXPRESSION,
+                                   SCHEMA_SETTING, SCHEMA_MAPPING, SCHEMA_LIST,    SCHEMA_ANY};
+  int total = 0, part = 0;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+    total += (row->kinds & kinds[i]) != 0;
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    if (!(row->kinds & kinds[i]))
+      continue;
+    separate(out, part++, total);
+    switch (kinds[i]) {
+    case SCHEMA_INTEGER:
+      if (row->low == row->high)
+        text_printf(out, "%lld", (long long)row->low);
+      else
+        text_printf(out, "an integer from %lld to %lld", (long long)row->low, (long long)row->high);
+      if (row->step > 1)
+        text_printf(out, " in steps of %lld", (long long)row->step);
+      break;
+    case SCHEMA_WORD: describe_words(row, out); break;
+    case SCHEMA_NAME: text_printf(out, "a name: a-z, then a-z 0-9 _, at most %lld characters", (long long)row->high); break;
+    case SCHEMA_CONSTANT: text_puts(out, "a constant such as 0.125 or 1/sqrt(128)"); break;
+    case SCHEMA_EXPRESSION: text_puts(out, "an expression"); break;
+    case SCHEMA_SETTING: text_puts(out, "an integer or a word"); break;
+    case SCHEMA_MAPPING: describe_mapping(row, out); break;
+    case SCHEMA_LIST: text_puts(out, "a list"); break;
+    default: text_puts(out, "anything"); break;
+    }
+  }
+}
