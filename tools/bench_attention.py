@@ -8,9 +8,10 @@
 
 How it measures: every implementation is first compared with a float64 (or, for specs that torch has no equal of, the
 attention_naive family) result on poisoned outputs. Then all of them are launched in turn, in alternating order,
---launches times; each launch is timed by its own pair of CUDA events behind a busy GPU, so that no launch gap is counted. Inputs
-rotate through several sets, larger together than the L2 cache; --cold also overwrites the L2 before every launch.
-Ratios are medians of per-round ratios, which clock changes hardly touch. SM clock and power are read after each case.
+--launches times; each launch is timed by its own pair of CUDA events behind a busy GPU, so that no launch gap is
+counted. Inputs rotate through several sets, larger together than the L2 cache; --cold also overwrites the L2 before
+every launch. Ratios are medians of per-round ratios, which clock changes hardly touch. SM clock and power are read
+after each case.
 
 Peers: torch_flash (SDPA's FlashAttention-2 backend), torch_cudnn (SDPA's cuDNN backend), flex (--flex, compiled
 FlexAttention), naive (this project's three-kernel baseline). A peer that cannot do a case is left out with its reason.

