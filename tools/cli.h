@@ -1,7 +1,7 @@
 /* cli.h: what every subcommand of qkvc shares: the option and command tables, the global options, exit codes, messages.
  *
- * A command is one row of a table: its options, its help text, bash completion and the parser all read that row, so that
- * they cannot disagree. One process runs one command, so options are static variables that the tables point at.
+ * A command is one row of a table: its options, its help text, bash completion and the parser all read that row, so
+ * that they cannot disagree. One process runs one command, so options are static variables that the tables point at.
  * qkvc never calls setlocale: printf and strtod see the C locale whatever the environment says. */
 #ifndef TOOLS_CLI_H
 #define TOOLS_CLI_H
@@ -16,11 +16,11 @@
 /* Exit codes, part of the interface (docs/command-line.md). */
 enum {
   EXIT_OK = 0,
-  EXIT_FAILED = 1,    /* a check of results failed, or anything not named below */
-  EXIT_USAGE = 2,     /* the command line is wrong */
-  EXIT_SPEC = 3,      /* a spec cannot be read, is wrong, or no kernel family can do it */
-  EXIT_COMPILE = 4,   /* a template or a compiler failed */
-  EXIT_NO_DEVICE = 5  /* the device asked for is not there */
+  EXIT_FAILED = 1,   /* a check of results failed, or anything not named below */
+  EXIT_USAGE = 2,    /* the command line is wrong */
+  EXIT_SPEC = 3,     /* a spec cannot be read, is wrong, or no kernel family can do it */
+  EXIT_COMPILE = 4,  /* a template or a compiler failed */
+  EXIT_NO_DEVICE = 5 /* the device asked for is not there */
 };
 
 typedef enum cli_type {
@@ -39,10 +39,10 @@ typedef struct cli_list {
 } cli_list;
 
 typedef struct cli_option {
-  const char *name;   /* without the dashes; NULL ends a table */
-  char letter;        /* short form, 0: none */
+  const char *name; /* without the dashes; NULL ends a table */
+  char letter;      /* short form, 0: none */
   cli_type type;
-  void *value;        /* where the parsed value goes; untouched when the option is not given */
+  void *value;          /* where the parsed value goes; untouched when the option is not given */
   const char *argument; /* word for help, e.g. "FILE"; NULL for flags */
   const char *help;
 } cli_option;
@@ -90,7 +90,8 @@ void cli_print_overview(void);
 /* "qkvc: error: ..." on stderr. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Progress: one line on stderr that replaces the last; nothing unless stderr is a terminal. cli_progress_end wipes it. */
+/* Progress: one line on stderr that replaces the last; nothing unless stderr is a terminal. cli_progress_end wipes it.
+ */
 void cli_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_progress_end(void);
 /* Whether to colour what goes to the stream: a terminal, no NO_COLOR, TERM not dumb. */

@@ -98,9 +98,12 @@ static void run_jobs(qkv_engine *engine, job *jobs, int count) {
   cli_progress_end();
 }
 
-/* ---- Report --------------------------------------------------------------------------------------------------------- */
+/* ---- Report ---------------------------------------------------------------------------------------------------------
+ */
 
-static double build_seconds(const qkv_build_report *r) { return r->render_seconds + r->compile_seconds + r->load_seconds; }
+static double build_seconds(const qkv_build_report *r) {
+  return r->render_seconds + r->compile_seconds + r->load_seconds;
+}
 
 static void count_cell(cli_table *t, int value) {
   if (value < 0)
@@ -110,8 +113,8 @@ static void count_cell(cli_table *t, int value) {
 }
 
 static void print_table(const job *jobs, int count) {
-  static const char *const heads[] = {"spec",    "arch",     "kernel", ">registers", ">spills", ">shared",
-                                      ">threads", ">cubin", ">seconds", "schedule"};
+  static const char *const heads[] = {"spec",    "arch",     "kernel", ">registers", ">spills",
+                                      ">shared", ">threads", ">cubin", ">seconds",   "schedule"};
   cli_table t;
   table_start(&t, 10, heads);
   for (int n = 0; n < count; n++) {
@@ -157,7 +160,7 @@ static int print_messages(const job *jobs, int count) {
     else
       cli_error("%s%s%s: %s", j->path, j->arch ? ", " : "", j->arch ? j->arch : "", j->message);
     int one = j->spec_failed && (j->status == QKV_IO || j->status == QKV_INVALID_ARGUMENT) ? EXIT_SPEC
-                                                                                             : cli_exit_code(j->status);
+                                                                                           : cli_exit_code(j->status);
     code = code ? code : one;
   }
   return code;
@@ -278,8 +281,16 @@ static int run(int count, char **arguments) {
 }
 
 const cli_command cli_build_command = {
-    "build", "SPEC...", "compile kernels into the cache and print what they need",
-    "One row per kernel: registers per thread, bytes spilled (stores and loads), bytes of shared memory, threads, bytes of\n"
-    "the image, seconds. --arch takes a list: sm_80,sm_90a. All specs are tried; the exit code is that of the first that\n"
+    "build",
+    "SPEC...",
+    "compile kernels into the cache and print what they need",
+    "One row per kernel: registers per thread, bytes spilled (stores and loads), bytes of shared memory, threads, "
+    "bytes of\n"
+    "the image, seconds. --arch takes a list: sm_80,sm_90a. All specs are tried; the exit code is that of the first "
+    "that\n"
     "failed. Without --arch: the GPU's architecture, sm_80 when there is none. Needs no GPU.",
-    options, 1, -1, run, NULL};
+    options,
+    1,
+    -1,
+    run,
+    NULL};

@@ -129,10 +129,16 @@ static int run(int count, char **arguments) {
 }
 
 const cli_command cli_cache_command = {
-    "cache", "ls|verify|clear|path", "list, verify or clear the kernel cache",
+    "cache",
+    "ls|verify|clear|path",
+    "list, verify or clear the kernel cache",
     "  ls      every entry, with its state\n"
     "  verify  the entries that do not verify; exit code 1 when there is one\n"
     "  clear   remove every entry, or with --invalid those that do not verify\n"
     "  path    the directory in use\n\n"
     "Entries are immutable and verified whenever they are read; clearing at any time is safe.",
-    options, 1, 1, run, "ls verify clear path"};
+    options,
+    1,
+    1,
+    run,
+    "ls verify clear path"};

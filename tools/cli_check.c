@@ -67,7 +67,13 @@ static int run(int count, char **arguments) {
 }
 
 const cli_command cli_check_command = {
-    "check", "SPEC...", "check specs and print what is wrong with them",
+    "check",
+    "SPEC...",
+    "check specs and print what is wrong with them",
     "Prints 'SPEC: ok', or every error with file, line, column, source line and caret (20 at most per file).\n"
     "Needs no GPU and no compiler.",
-    options, 1, -1, run, NULL};
+    options,
+    1,
+    -1,
+    run,
+    NULL};

@@ -70,7 +70,13 @@ static int run(int count, char **arguments) {
 }
 
 const cli_command cli_gen_command = {
-    "gen", "SPEC", "write the CUDA source of one kernel",
+    "gen",
+    "SPEC",
+    "write the CUDA source of one kernel",
     "The source includes nothing and is the same, byte for byte, on every machine for the same spec and options.\n"
     "Without --arch it is made for sm_80. Needs no GPU and no compiler.",
-    options, 1, 1, run, NULL};
+    options,
+    1,
+    1,
+    run,
+    NULL};

@@ -15,7 +15,8 @@ static void print_text(char *text) {
   qkv_string_free(text);
 }
 
-/* ---- explain -------------------------------------------------------------------------------------------------------- */
+/* ---- explain --------------------------------------------------------------------------------------------------------
+ */
 
 static const cli_option explain_options[] = {CLI_KERNEL_OPTIONS,
                                              {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
@@ -42,13 +43,20 @@ static int run_explain(int count, char **arguments) {
   return code;
 }
 
-const cli_command cli_explain_command = {
-    "explain", "SPEC", "say which kernel would run and why",
-    "Prints the families with the reason for or against each, the schedule, resources, how the mask is handled, and the\n"
-    "FLOPs and bytes of the workloads.",
-    explain_options, 1, 1, run_explain, NULL};
+const cli_command cli_explain_command = {"explain",
+                                         "SPEC",
+                                         "say which kernel would run and why",
+                                         "Prints the families with the reason for or against each, the schedule, "
+                                         "resources, how the mask is handled, and the\n"
+                                         "FLOPs and bytes of the workloads.",
+                                         explain_options,
+                                         1,
+                                         1,
+                                         run_explain,
+                                         NULL};
 
-/* ---- doctor --------------------------------------------------------------------------------------------------------- */
+/* ---- doctor ---------------------------------------------------------------------------------------------------------
+ */
 
 static const cli_option json_options[] = {{"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
                                           {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
@@ -65,13 +73,20 @@ static int run_doctor(int count, char **arguments) {
   return healthy ? EXIT_OK : EXIT_FAILED;
 }
 
-const cli_command cli_doctor_command = {
-    "doctor", "", "report on driver, GPU, compilers and cache",
-    "Says what was found, where, and what to do about what is missing. Exit code 0: kernels can be compiled and run on\n"
-    "a GPU; 1: not all of that.",
-    json_options, 0, 0, run_doctor, NULL};
+const cli_command cli_doctor_command = {"doctor",
+                                        "",
+                                        "report on driver, GPU, compilers and cache",
+                                        "Says what was found, where, and what to do about what is missing. Exit code "
+                                        "0: kernels can be compiled and run on\n"
+                                        "a GPU; 1: not all of that.",
+                                        json_options,
+                                        0,
+                                        0,
+                                        run_doctor,
+                                        NULL};
 
-/* ---- schema --------------------------------------------------------------------------------------------------------- */
+/* ---- schema ---------------------------------------------------------------------------------------------------------
+ */
 
 static const cli_option no_options[] = {{NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
@@ -86,12 +101,19 @@ static int run_schema(int count, char **arguments) {
 }
 
 const cli_command cli_schema_command = {
-    "schema", "", "print the JSON Schema of specs, for editors",
+    "schema",
+    "",
+    "print the JSON Schema of specs, for editors",
     "In an editor with yaml-language-server: save it as qkvc.schema.json and start a spec with the line\n"
     "# yaml-language-server: $schema=qkvc.schema.json",
-    no_options, 0, 0, run_schema, NULL};
+    no_options,
+    0,
+    0,
+    run_schema,
+    NULL};
 
-/* ---- completion ----------------------------------------------------------------------------------------------------- */
+/* ---- completion -----------------------------------------------------------------------------------------------------
+ */
 
 static void print_option_words(const cli_option *table) {
   for (const cli_option *o = table; o && o->name; o++)
@@ -127,5 +149,5 @@ static int run_completion(int count, char **arguments) {
 }
 
 const cli_command cli_completion_command = {
-    "completion", "bash", "print a completion script", "Use: source <(qkvc completion bash)",
-    no_options, 1, 1, run_completion, "bash"};
+    "completion",   "bash", "print a completion script", "Use: source <(qkvc completion bash)", no_options, 1, 1,
+    run_completion, "bash"};

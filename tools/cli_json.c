@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void line_break(cli_json *j) { fprintf(j->stream, "\n%*s", 2 * j->depth, ""); }
+static void line_break(cli_json *j) {
+  fprintf(j->stream, "\n%*s", 2 * j->depth, "");
+}
 
 /* Length of the valid UTF-8 sequence at s, 0 when there is none. */
 static int sequence_length(const unsigned char *s) {

@@ -12,8 +12,8 @@ typedef struct cli_json {
   bool filled; /* the open object or array has a member already */
 } cli_json;
 
-/* key: the member's name, NULL in an array and at the top. kind '{' or '['; closed by the matching '}' or ']'. After the
- * outermost one a line feed is written. */
+/* key: the member's name, NULL in an array and at the top. kind '{' or '['; closed by the matching '}' or ']'. After
+ * the outermost one a line feed is written. */
 void json_open(cli_json *j, const char *key, char kind);
 void json_close(cli_json *j, char kind);
 /* A value of NULL is null; bytes that are not UTF-8 become U+FFFD. */

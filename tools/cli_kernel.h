@@ -10,11 +10,12 @@ typedef struct cli_kernel_choice {
 } cli_kernel_choice;
 extern cli_kernel_choice cli_kernel;
 
-#define CLI_KERNEL_OPTIONS \
-  {"family", 0, CLI_TEXT, &cli_kernel.family, "NAME", "kernel family; default: the first that can do the spec"}, \
-      {"phase", 0, CLI_TEXT, &cli_kernel.phase, "NAME", "prefill (default) or another phase of the schedule"}, \
-      {"schedule", 0, CLI_TEXT, &cli_kernel.schedule, "K=V,...", "schedule fields, such as tile_m=64,stages=2"}, \
-      {"unaligned", 0, CLI_FLAG, &cli_kernel.unaligned, NULL, "the kernel for tensors not aligned to 16 bytes"}
+#define CLI_KERNEL_OPTIONS                                                                                             \
+  {"family", 0, CLI_TEXT, &cli_kernel.family, "NAME", "kernel family; default: the first that can do the spec"},       \
+      {"phase", 0, CLI_TEXT, &cli_kernel.phase, "NAME", "prefill (default) or another phase of the schedule"},         \
+      {"schedule", 0, CLI_TEXT, &cli_kernel.schedule, "K=V,...", "schedule fields, such as tile_m=64,stages=2"}, {     \
+    "unaligned", 0, CLI_FLAG, &cli_kernel.unaligned, NULL, "the kernel for tensors not aligned to 16 bytes"            \
+  }
 
 qkv_build_options cli_kernel_build_options(const char *arch);
 

@@ -12,20 +12,23 @@
 static const struct {
   const char *name;
   int size;
-} types[NPY_TYPE_COUNT] = {
-    [NPY_F16] = {"f2", 2}, [NPY_F32] = {"f4", 4}, [NPY_F64] = {"f8", 8},  [NPY_I32] = {"i4", 4},
-    [NPY_I64] = {"i8", 8}, [NPY_U8] = {"u1", 1},  [NPY_U16] = {"u2", 2}, [NPY_BOOL] = {"b1", 1}};
+} types[NPY_TYPE_COUNT] = {[NPY_F16] = {"f2", 2}, [NPY_F32] = {"f4", 4}, [NPY_F64] = {"f8", 8}, [NPY_I32] = {"i4", 4},
+                           [NPY_I64] = {"i8", 8}, [NPY_U8] = {"u1", 1},  [NPY_U16] = {"u2", 2}, [NPY_BOOL] = {"b1", 1}};
 
-const char *npy_type_name(npy_type type) { return types[type].name; }
-int npy_type_size(npy_type type) { return types[type].size; }
+const char *npy_type_name(npy_type type) {
+  return types[type].name;
+}
+int npy_type_size(npy_type type) {
+  return types[type].size;
+}
 
 void npy_free(npy_array *array) {
   free(array->data);
   memset(array, 0, sizeof *array);
 }
 
-static bool fail(char error[NPY_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool fail(char error[NPY_ERROR_SIZE], const char *format, ...) {
+static bool refuse(char error[NPY_ERROR_SIZE], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(char error[NPY_ERROR_SIZE], const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(error, NPY_ERROR_SIZE, format, arguments);
@@ -33,7 +36,8 @@ static bool fail(char error[NPY_ERROR_SIZE], const char *format, ...) {
   return false;
 }
 
-/* ---- Header: a Python dict literal of three known keys ------------------------------------------------------------ */
+/* ---- Header: a Python dict literal of three known keys ------------------------------------------------------------
+ */
 
 typedef struct cursor {
   const char *at, *end;
@@ -54,19 +58,19 @@ static bool accept(cursor *c, char wanted) {
 }
 
 static bool expect(cursor *c, char wanted) {
-  return accept(c, wanted) || fail(c->error, "the header is not that of an array: '%c' missing", wanted);
+  return accept(c, wanted) || refuse(c->error, "the header is not that of an array: '%c' missing", wanted);
 }
 
 /* 'text' into out, without quotes. */
 static bool quoted(cursor *c, char *out, size_t size) {
   skip_blanks(c);
   if (c->at == c->end || (*c->at != '\'' && *c->at != '"'))
-    return fail(c->error, "the header is not that of an array: a quoted word is missing");
+    return refuse(c->error, "the header is not that of an array: a quoted word is missing");
   char quote = *c->at++;
   size_t length = 0;
   while (c->at < c->end && *c->at != quote) {
     if (length + 1 >= size)
-      return fail(c->error, "the header has an over-long word");
+      return refuse(c->error, "the header has an over-long word");
     out[length++] = *c->at++;
   }
   out[length] = 0;
@@ -76,7 +80,7 @@ static bool quoted(cursor *c, char *out, size_t size) {
 static bool parse_type(cursor *c, npy_array *out) {
   skip_blanks(c);
   if (c->at < c->end && *c->at == '[')
-    return fail(c->error, "structured element types are not supported; save one plain array");
+    return refuse(c->error, "structured element types are not supported; save one plain array");
   char descr[16];
   if (!quoted(c, descr, sizeof descr))
     return false;
@@ -84,8 +88,8 @@ static bool parse_type(cursor *c, npy_array *out) {
     if (strlen(descr) != 3 || strcmp(descr + 1, types[t].name) != 0)
       continue;
     if (descr[0] == '>')
-      return fail(c->error, "big-endian element type '%s' is not supported; convert with array.astype('<%s')", descr,
-                  types[t].name);
+      return refuse(c->error, "big-endian element type '%s' is not supported; convert with array.astype('<%s')", descr,
+                    types[t].name);
     if (descr[0] == '<' || (descr[0] == '|' && types[t].size == 1)) {
       out->type = (npy_type)t;
       return true;
@@ -93,7 +97,7 @@ static bool parse_type(cursor *c, npy_array *out) {
   }
   for (char *s = descr; *s; s++)
     *s = (char)(*s < ' ' || *s > '~' ? '?' : *s);
-  return fail(c->error, "element type '%s' is not supported; use <f2 <f4 <f8 <i4 <i8 <u2 |u1 or |b1", descr);
+  return refuse(c->error, "element type '%s' is not supported; use <f2 <f4 <f8 <i4 <i8 <u2 |u1 or |b1", descr);
 }
 
 static bool parse_order(cursor *c) {
@@ -104,8 +108,8 @@ static bool parse_order(cursor *c) {
     return true;
   }
   if (left >= 4 && !memcmp(c->at, "True", 4))
-    return fail(c->error, "Fortran order is not supported; save numpy.ascontiguousarray(array)");
-  return fail(c->error, "the header's fortran_order is neither True nor False");
+    return refuse(c->error, "Fortran order is not supported; save numpy.ascontiguousarray(array)");
+  return refuse(c->error, "the header's fortran_order is neither True nor False");
 }
 
 static bool parse_shape(cursor *c, npy_array *out) {
@@ -114,20 +118,20 @@ static bool parse_shape(cursor *c, npy_array *out) {
   out->rank = 0;
   while (!accept(c, ')')) {
     if (out->rank == NPY_MAX_RANK)
-      return fail(c->error, "more than %d dimensions", NPY_MAX_RANK);
+      return refuse(c->error, "more than %d dimensions", NPY_MAX_RANK);
     int64_t extent = 0;
     const char *start = c->at;
     for (; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++) {
       if (c->at - start >= 18)
-        return fail(c->error, "an extent of the shape is too large");
+        return refuse(c->error, "an extent of the shape is too large");
       extent = 10 * extent + (*c->at - '0');
     }
     if (c->at == start)
-      return fail(c->error, "the header's shape is not a tuple of numbers");
+      return refuse(c->error, "the header's shape is not a tuple of numbers");
     out->shape[out->rank++] = extent;
     if (!accept(c, ',')) {
       if (out->rank == 1)
-        return fail(c->error, "the header's shape is not a tuple: (n) instead of (n,)");
+        return refuse(c->error, "the header's shape is not a tuple: (n) instead of (n,)");
       if (!expect(c, ')'))
         return false;
       return true;
@@ -149,9 +153,9 @@ static bool parse_header(cursor *c, npy_array *out) {
     while (n < 3 && strcmp(key, keys[n]) != 0)
       n++;
     if (n == 3)
-      return fail(c->error, "the header has an unknown key");
+      return refuse(c->error, "the header has an unknown key");
     if (seen & 1u << n)
-      return fail(c->error, "the header has the key %s twice", keys[n]);
+      return refuse(c->error, "the header has the key %s twice", keys[n]);
     seen |= 1u << n;
     if (!(n == 0 ? parse_type(c, out) : n == 1 ? parse_order(c) : parse_shape(c, out)))
       return false;
@@ -163,9 +167,9 @@ static bool parse_header(cursor *c, npy_array *out) {
   }
   for (unsigned n = 0; n < 3; n++)
     if (!(seen & 1u << n))
-      return fail(c->error, "the header lacks the key %s", keys[n]);
+      return refuse(c->error, "the header lacks the key %s", keys[n]);
   skip_blanks(c);
-  return c->at == c->end || fail(c->error, "the header has something after its dict");
+  return c->at == c->end || refuse(c->error, "the header has something after its dict");
 }
 
 /* Elements of the shape; false when their bytes do not fit into size_t. */
@@ -187,25 +191,25 @@ bool npy_parse(const void *bytes, size_t size, npy_array *out, char error[NPY_ER
   const unsigned char *b = bytes;
   memset(out, 0, sizeof *out);
   if (size < 10 || memcmp(b, "\x93NUMPY", 6) != 0)
-    return fail(error, "not a .npy file");
+    return refuse(error, "not a .npy file");
   size_t prefix = b[6] == 1 ? 10 : 12, header = b[8] | (size_t)b[9] << 8;
   if (b[6] < 1 || b[6] > 3)
-    return fail(error, ".npy format version %d is not supported", b[6]);
+    return refuse(error, ".npy format version %d is not supported", b[6]);
   if (prefix == 12 && size >= 12)
     header |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
   if (size < prefix || header > size - prefix)
-    return fail(error, "the file ends within its header");
+    return refuse(error, "the file ends within its header");
   cursor c = {(const char *)b + prefix, (const char *)b + prefix + header, error};
   if (!parse_header(&c, out))
     return false;
   if (!count_elements(out))
-    return fail(error, "the shape is too large");
+    return refuse(error, "the shape is too large");
   size_t wanted = (size_t)out->count * (size_t)types[out->type].size, have = size - prefix - header;
   if (wanted != have)
-    return fail(error, "the shape needs %zu bytes of data, the file has %zu", wanted, have);
+    return refuse(error, "the shape needs %zu bytes of data, the file has %zu", wanted, have);
   out->data = malloc(wanted ? wanted : 1);
   if (!out->data)
-    return fail(error, "out of memory for %zu bytes", wanted);
+    return refuse(error, "out of memory for %zu bytes", wanted);
   memcpy(out->data, b + prefix + header, wanted);
   return true;
 }
@@ -214,7 +218,7 @@ bool npy_read(const char *path, npy_array *out, char error[NPY_ERROR_SIZE]) {
   memset(out, 0, sizeof *out);
   FILE *stream = fopen(path, "rb");
   if (!stream)
-    return fail(error, "%s", strerror(errno));
+    return refuse(error, "%s", strerror(errno));
   char *bytes = NULL;
   size_t size = 0, capacity = 0, got;
   do {
@@ -224,7 +228,7 @@ bool npy_read(const char *path, npy_array *out, char error[NPY_ERROR_SIZE]) {
       if (!larger) {
         free(bytes);
         fclose(stream);
-        return fail(error, "out of memory");
+        return refuse(error, "out of memory");
       }
       bytes = larger;
     }
@@ -232,7 +236,7 @@ bool npy_read(const char *path, npy_array *out, char error[NPY_ERROR_SIZE]) {
     got = fread(bytes + size, 1, capacity - size, stream);
     size += got;
   } while (got);
-  bool ok = ferror(stream) ? fail(error, "%s", strerror(errno ? errno : EIO)) : npy_parse(bytes, size, out, error);
+  bool ok = ferror(stream) ? refuse(error, "%s", strerror(errno ? errno : EIO)) : npy_parse(bytes, size, out, error);
   fclose(stream);
   free(bytes);
   return ok;
@@ -247,10 +251,11 @@ bool npy_write(const char *path, const npy_array *array, char error[NPY_ERROR_SI
   snprintf(header, sizeof header, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
            types[array->type].size == 1 ? '|' : '<', types[array->type].name, shape);
   size_t text = strlen(header), total = (10 + text + 1 + 63) / 64 * 64 - 10; /* data starts at a multiple of 64 */
-  unsigned char prefix[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(total & 255), (unsigned char)(total >> 8)};
+  unsigned char prefix[10] = {
+      0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(total & 255), (unsigned char)(total >> 8)};
   FILE *stream = fopen(path, "wb");
   if (!stream)
-    return fail(error, "%s", strerror(errno));
+    return refuse(error, "%s", strerror(errno));
   size_t bytes = (size_t)array->count * (size_t)types[array->type].size;
   bool ok = fwrite(prefix, 1, 10, stream) == 10 && fprintf(stream, "%-*s\n", (int)total - 1, header) == (int)total &&
             fwrite(array->data, 1, bytes, stream) == bytes;
@@ -262,5 +267,5 @@ bool npy_write(const char *path, const npy_array *array, char error[NPY_ERROR_SI
   if (ok)
     return true;
   unlink(path);
-  return fail(error, "%s", strerror(why));
+  return refuse(error, "%s", strerror(why));
 }

@@ -11,7 +11,17 @@
 
 enum { NPY_MAX_RANK = 8, NPY_ERROR_SIZE = 256 };
 
-typedef enum npy_type { NPY_F16, NPY_F32, NPY_F64, NPY_I32, NPY_I64, NPY_U8, NPY_U16, NPY_BOOL, NPY_TYPE_COUNT } npy_type;
+typedef enum npy_type {
+  NPY_F16,
+  NPY_F32,
+  NPY_F64,
+  NPY_I32,
+  NPY_I64,
+  NPY_U8,
+  NPY_U16,
+  NPY_BOOL,
+  NPY_TYPE_COUNT
+} npy_type;
 
 typedef struct npy_array {
   npy_type type;

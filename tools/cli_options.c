@@ -62,7 +62,8 @@ const char *cli_nearest(const char *word, const char *const *names, int count) {
   return best;
 }
 
-/* ---- Parsing ------------------------------------------------------------------------------------------------------- */
+/* ---- Parsing -------------------------------------------------------------------------------------------------------
+ */
 
 bool cli_parse_count(const char *word, int64_t *out) {
   if (!isdigit((unsigned char)word[0]))
@@ -236,7 +237,8 @@ int cli_parse(const cli_command *command, int argc, char **argv) {
   return positional;
 }
 
-/* ---- Help ----------------------------------------------------------------------------------------------------------- */
+/* ---- Help -----------------------------------------------------------------------------------------------------------
+ */
 
 static void print_options(const cli_option *table) {
   for (const cli_option *o = table; o && o->name; o++) {
@@ -250,8 +252,9 @@ static void print_options(const cli_option *table) {
   }
 }
 
-static const char exit_codes[] = "Exit codes: 0 ok; 1 a check of results failed, or any other failure; 2 usage; 3 spec;\n"
-                                 "4 template or compiler; 5 no such device.\n";
+static const char exit_codes[] =
+    "Exit codes: 0 ok; 1 a check of results failed, or any other failure; 2 usage; 3 spec;\n"
+    "4 template or compiler; 5 no such device.\n";
 
 void cli_print_help(const cli_command *command) {
   printf("qkvc %s: %s\n\nUsage: qkvc %s [options]%s%s\n", command->name, command->summary, command->name,

@@ -81,7 +81,7 @@ int cli_exit_code(qkv_status status) {
 }
 
 /* The message without the line feed that diagnostics end with. */
-static int fail(const char *what, qkv_status status, int code) {
+static int print_failure(const char *what, qkv_status status, int code) {
   const char *message = qkv_last_error(NULL);
   size_t length = strlen(message);
   while (length && message[length - 1] == '\n')
@@ -93,7 +93,9 @@ static int fail(const char *what, qkv_status status, int code) {
   return code;
 }
 
-int cli_fail(const char *what, qkv_status status) { return fail(what, status, cli_exit_code(status)); }
+int cli_fail(const char *what, qkv_status status) {
+  return print_failure(what, status, cli_exit_code(status));
+}
 
 int cli_fail_spec(const char *path, qkv_status status) {
   if (status == QKV_BAD_SPEC) { /* diagnostics name file and line themselves */
@@ -105,7 +107,8 @@ int cli_fail_spec(const char *path, qkv_status status) {
       fputc('\n', stderr);
     return EXIT_SPEC;
   }
-  return fail(path, status, status == QKV_IO || status == QKV_INVALID_ARGUMENT ? EXIT_SPEC : cli_exit_code(status));
+  return print_failure(path, status,
+                       status == QKV_IO || status == QKV_INVALID_ARGUMENT ? EXIT_SPEC : cli_exit_code(status));
 }
 
 static void log_message(qkv_log_level level, const char *message, void *user) {

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Number formats -------------------------------------------------------------------------------------------------- */
+/* ---- Number formats
+ * -------------------------------------------------------------------------------------------------- */
 
 /* exponent and mantissa: bits of a small float format, 0 for the others; infinite: it has infinities (e4m3 has none:
  * its largest pattern is NaN, the one below is 448). */
@@ -14,13 +15,17 @@ static const struct {
   const char *word;
   int bytes, exponent, mantissa;
   bool infinite;
-} formats[] = {[QKV_F16] = {"f16", 2, 5, 10, true},  [QKV_BF16] = {"bf16", 2, 8, 7, true},
-               [QKV_F32] = {"f32", 4, 0, 0, true},   [QKV_E4M3] = {"e4m3", 1, 4, 3, false},
-               [QKV_E5M2] = {"e5m2", 1, 5, 2, true}, [QKV_I32] = {"i32", 4, 0, 0, false},
-               [QKV_BOOL] = {"bool", 1, 0, 0, false}};
+} formats[] = {
+    [QKV_F16] = {"f16", 2, 5, 10, true},   [QKV_BF16] = {"bf16", 2, 8, 7, true}, [QKV_F32] = {"f32", 4, 0, 0, true},
+    [QKV_E4M3] = {"e4m3", 1, 4, 3, false}, [QKV_E5M2] = {"e5m2", 1, 5, 2, true}, [QKV_I32] = {"i32", 4, 0, 0, false},
+    [QKV_BOOL] = {"bool", 1, 0, 0, false}};
 
-int dtype_bytes(qkv_dtype dtype) { return formats[dtype].bytes; }
-const char *dtype_word(qkv_dtype dtype) { return formats[dtype].word; }
+int dtype_bytes(qkv_dtype dtype) {
+  return formats[dtype].bytes;
+}
+const char *dtype_word(qkv_dtype dtype) {
+  return formats[dtype].word;
+}
 
 static double decode(unsigned bits, qkv_dtype dtype) {
   int m = formats[dtype].mantissa, e = formats[dtype].exponent, bias = (1 << (e - 1)) - 1;
@@ -48,7 +53,8 @@ static unsigned encode(double value, qkv_dtype dtype) {
   int drop = 52 - m + (exponent < least ? least - exponent : 0);
   if (drop > 63)
     return sign;
-  uint64_t kept = significand >> drop, rest = significand & (((uint64_t)1 << drop) - 1), half = (uint64_t)1 << (drop - 1);
+  uint64_t kept = significand >> drop, rest = significand & (((uint64_t)1 << drop) - 1),
+           half = (uint64_t)1 << (drop - 1);
   kept += rest > half || (rest == half && (kept & 1));
   uint64_t magnitude = ((uint64_t)field << m) + kept; /* a carry out of the mantissa lands in the exponent */
   return sign | (magnitude > largest ? largest : (unsigned)magnitude);
@@ -86,7 +92,8 @@ void element_set(void *data, qkv_dtype dtype, int64_t n, double value) {
   }
 }
 
-/* ---- Tensors --------------------------------------------------------------------------------------------------------- */
+/* ---- Tensors
+ * --------------------------------------------------------------------------------------------------------- */
 
 int64_t tensor_count(const qkv_tensor *t) {
   int64_t count = 1;
@@ -128,7 +135,8 @@ void tensor_fill_random(qkv_tensor *t, uint64_t seed) {
   }
 }
 
-/* ---- .npy files ------------------------------------------------------------------------------------------------------- */
+/* ---- .npy files
+ * ------------------------------------------------------------------------------------------------------- */
 
 static double npy_get(const npy_array *a, bool bits16, int64_t n) {
   switch (a->type) {
@@ -195,7 +203,10 @@ bool tensor_to_npy(const qkv_tensor *t, bool bits16, const char *path, char erro
   npy_array array = {.rank = t->rank, .count = tensor_count(t)};
   memcpy(array.shape, t->shape, (size_t)t->rank * sizeof *t->shape);
   bool as_is = t->dtype == QKV_F16 || t->dtype == QKV_F32 || t->dtype == QKV_I32 || (t->dtype == QKV_BF16 && bits16);
-  array.type = t->dtype == QKV_F16 ? NPY_F16 : t->dtype == QKV_I32 ? NPY_I32 : as_is && t->dtype == QKV_BF16 ? NPY_U16 : NPY_F32;
+  array.type = t->dtype == QKV_F16             ? NPY_F16
+               : t->dtype == QKV_I32           ? NPY_I32
+               : as_is && t->dtype == QKV_BF16 ? NPY_U16
+                                               : NPY_F32;
   if (as_is) {
     array.data = t->data;
     return npy_write(path, &array, error);
@@ -213,7 +224,8 @@ bool tensor_to_npy(const qkv_tensor *t, bool bits16, const char *path, char erro
   return ok;
 }
 
-/* ---- Comparison ---------------------------------------------------------------------------------------------------- */
+/* ---- Comparison ----------------------------------------------------------------------------------------------------
+ */
 
 tensor_error tensor_compare(const qkv_tensor *got, const qkv_tensor *want) {
   tensor_error result = {.bad_at = -1};

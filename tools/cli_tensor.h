@@ -1,5 +1,5 @@
-/* cli_tensor.h: host tensors of the run command: number formats, the random generator, .npy files to and from the dtypes
- * of a spec, comparison. Works through the public header only. */
+/* cli_tensor.h: host tensors of the run command: number formats, the random generator, .npy files to and from the
+ * dtypes of a spec, comparison. Works through the public header only. */
 #ifndef TOOLS_CLI_TENSOR_H
 #define TOOLS_CLI_TENSOR_H
 

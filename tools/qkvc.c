@@ -11,19 +11,21 @@ static int run_help(int count, char **arguments);
 
 static const cli_option no_options[] = {{NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
-static const cli_command version_command = {
-    "version", "", "print the version", NULL, no_options, 0, 0, run_version, NULL};
-static const cli_command help_command = {
-    "help", "[COMMAND]", "print the help of a command", NULL, no_options, 0, 1, run_help, NULL};
+static const cli_command version_command = {"version", "", "print the version", NULL, no_options,
+                                            0,         0,  run_version,         NULL};
+static const cli_command help_command = {"help",   "[COMMAND]", "print the help of a command", NULL, no_options, 0, 1,
+                                         run_help, NULL};
 
 /* In the order of the overview. */
-static const cli_command *const commands[] = {
-    &cli_check_command, &cli_gen_command,    &cli_build_command,  &cli_run_command,        &cli_explain_command,
-    &cli_cache_command, &cli_doctor_command, &cli_schema_command, &cli_completion_command, &version_command,
-    &help_command};
+static const cli_command *const commands[] = {&cli_check_command,  &cli_gen_command,     &cli_build_command,
+                                              &cli_run_command,    &cli_explain_command, &cli_cache_command,
+                                              &cli_doctor_command, &cli_schema_command,  &cli_completion_command,
+                                              &version_command,    &help_command};
 const int cli_command_count = sizeof commands / sizeof *commands;
 
-const cli_command *cli_command_at(int n) { return commands[n]; }
+const cli_command *cli_command_at(int n) {
+  return commands[n];
+}
 
 static const cli_command *find_command(const char *name) {
   for (int n = 0; n < cli_command_count; n++)
@@ -84,7 +86,9 @@ static int run(int argc, char **argv) {
   return count < 0 ? EXIT_USAGE : command->run(count, argv + 2);
 }
 
-static void ignore_signal(int number) { (void)number; }
+static void ignore_signal(int number) {
+  (void)number;
+}
 
 int main(int argc, char **argv) {
   /* A reader that went away shows as EPIPE below. A handler, unlike SIG_IGN, is not inherited by compilers we start. */

@@ -1,0 +1,362 @@
+/* cli_problem.c: sizes and tensors of one attention problem.
+ * Invariant: host tensors are contiguous and have the shapes that qkv.h states for the chosen sizes. */
+#include "cli_problem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Sizes ----------------------------------------------------------------------------------------------------------
+ */
+
+double problem_dense_flops(const problem *p) {
+  return 2.0 * (double)p->batch * p->info.heads_q * (double)p->len_q * (double)p->len_k *
+         (p->info.dim_qk + p->info.dim_v);
+}
+
+/* The extents of batch and length in a q, k or v file. */
+static int file_size(const char *path, int64_t *batch, int64_t *length) {
+  npy_array array;
+  char error[NPY_ERROR_SIZE];
+  if (!npy_read(path, &array, error)) {
+    cli_error("%s: %s", path, error);
+    return EXIT_USAGE;
+  }
+  int rank = array.rank;
+  if (rank == 3 || rank == 4) {
+    *batch = *batch < 0 ? (rank == 4 ? array.shape[0] : 1) : *batch;
+    *length = *length < 0 ? array.shape[rank - 3] : *length;
+  } else {
+    cli_error("%s: has %d dimensions; [batch, length, heads, dim] or [length, heads, dim] is needed", path, rank);
+  }
+  npy_free(&array);
+  return rank == 3 || rank == 4 ? EXIT_OK : EXIT_USAGE;
+}
+
+static int find_workload(problem *p, const char *name, qkv_workload *out) {
+  const char *names[64];
+  int count = p->info.nworkloads < 64 ? p->info.nworkloads : 64;
+  for (int n = 0; n < count; n++) {
+    *out = (qkv_workload){.size = sizeof *out};
+    qkv_status status = qkv_spec_get_workload(p->spec, n, out);
+    if (status)
+      return cli_fail(NULL, status);
+    names[n] = out->name;
+    if (!name || !strcmp(out->name, name))
+      return EXIT_OK;
+  }
+  if (!name)
+    return -1;
+  const char *near = cli_nearest(name, names, count);
+  char list[512] = "";
+  for (int n = 0; n < count; n++)
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", n ? ", " : "", names[n]);
+  cli_error("%s has no workload '%s'%s%s%s; it has: %s", p->info.name, name, near ? "; did you mean " : "",
+            near ? near : "", near ? "?" : "", count ? list : "none");
+  return EXIT_USAGE;
+}
+
+/* Makes a problem small enough for the emulator to take seconds, batch first, then the longer side. */
+static void shrink(problem *p) {
+  enum { LEAST = 16 };
+  const double most = 3e7; /* FLOPs; the emulator does some ten million a second */
+  while (problem_dense_flops(p) > most) {
+    if (p->batch > 1)
+      p->batch = 1;
+    else if (p->len_k >= p->len_q && p->len_k > LEAST) {
+      p->len_q = p->len_q == p->len_k ? (p->len_q + 1) / 2 : p->len_q;
+      p->len_k = (p->len_k + 1) / 2;
+    } else if (p->len_q > LEAST)
+      p->len_q = (p->len_q + 1) / 2;
+    else
+      return;
+  }
+}
+
+/* Without sizes: the first workload, made small on the emulator. */
+static int default_size(problem *p) {
+  qkv_workload workload;
+  int code = find_workload(p, NULL, &workload);
+  if (code > 0)
+    return code;
+  p->batch = code ? 1 : workload.batch;
+  p->len_q = code ? 128 : workload.len_q;
+  p->len_k = code ? 128 : workload.len_k;
+  if (p->emulated) {
+    int64_t before[] = {p->batch, p->len_q, p->len_k};
+    shrink(p);
+    if (before[0] != p->batch || before[1] != p->len_q || before[2] != p->len_k)
+      cli_note("on the emulator workload %s is made small: batch %lld, q %lld, kv %lld; --workload %s runs it in full",
+               code ? "" : workload.name, (long long)p->batch, (long long)p->len_q, (long long)p->len_k,
+               code ? "" : workload.name);
+  }
+  return EXIT_OK;
+}
+
+int problem_size(problem *p, const problem_request *r) {
+  int64_t batch = r->batch, len_q = r->len_q, len_k = r->len_k;
+  int code = EXIT_OK;
+  if (r->workload) {
+    qkv_workload workload;
+    if (batch >= 0 || len_q >= 0 || len_k >= 0 || r->q_file || r->k_file || r->v_file) {
+      cli_error("--workload gives the sizes; it does not go with --batch, --q, --kv or files");
+      return EXIT_USAGE;
+    }
+    if ((code = find_workload(p, r->workload, &workload)) != EXIT_OK)
+      return code;
+    batch = workload.batch;
+    len_q = workload.len_q;
+    len_k = workload.len_k;
+  }
+  if (r->q_file && (code = file_size(r->q_file, &batch, &len_q)) != EXIT_OK)
+    return code;
+  const char *kv_file = r->k_file ? r->k_file : r->v_file;
+  if (kv_file && (code = file_size(kv_file, &batch, &len_k)) != EXIT_OK)
+    return code;
+  if (batch < 0 && len_q < 0 && len_k < 0)
+    return default_size(p);
+  if (len_q < 0 && len_k < 0) {
+    cli_error("--batch needs --q or --kv beside it");
+    return EXIT_USAGE;
+  }
+  p->batch = batch < 0 ? 1 : batch;
+  p->len_q = len_q < 0 ? len_k : len_q;
+  p->len_k = len_k < 0 ? len_q : len_k;
+  if (p->emulated && problem_dense_flops(p) > 1e9)
+    cli_note("%.1f GFLOP on the emulator may take many minutes; smaller sizes take seconds",
+             1e-9 * problem_dense_flops(p));
+  return EXIT_OK;
+}
+
+/* ---- Host tensors ---------------------------------------------------------------------------------------------------
+ */
+
+static int out_of_memory(const char *name) {
+  cli_error("out of memory for %s", name);
+  return EXIT_FAILED;
+}
+
+/* Contiguous host memory for a slot. The element count is bounded first, so that no product wraps. */
+static int add(problem *p, int slot, const char *name, qkv_dtype dtype, int rank, const int64_t *shape) {
+  problem_tensor *t = &p->slots[slot];
+  snprintf(t->name, sizeof t->name, "%s", name);
+  double count = 1;
+  for (int d = 0; d < rank; d++)
+    count *= (double)shape[d];
+  if (count > 1e12)
+    return out_of_memory(name);
+  t->host = tensor_allocate(dtype, rank, shape);
+  return t->host.data ? EXIT_OK : out_of_memory(name);
+}
+
+static int load_file(problem *p, int slot, const char *path, const problem_request *r) {
+  npy_array array;
+  char error[NPY_ERROR_SIZE];
+  bool ok = npy_read(path, &array, error);
+  if (ok) {
+    ok = tensor_from_npy(&array, r->bits16 != 0, &p->slots[slot].host, error);
+    npy_free(&array);
+  }
+  if (ok)
+    return EXIT_OK;
+  cli_error("%s for %s: %s", path, p->slots[slot].name, error);
+  return EXIT_USAGE;
+}
+
+/* From the file when there is one, else random. Each slot has a stream of its own. */
+static int fill(problem *p, int slot, const char *path, const problem_request *r) {
+  if (path)
+    return load_file(p, slot, path, r);
+  tensor_fill_random(&p->slots[slot].host, r->seed * SLOT_COUNT + (uint64_t)slot);
+  return EXIT_OK;
+}
+
+/* The text after "name=" in the --param options, NULL when there is none. */
+static const char *param_text(const problem_request *r, const char *name) {
+  const char *found = NULL;
+  size_t length = strlen(name);
+  for (int n = 0; n < r->params.count; n++)
+    if (!strncmp(r->params.items[n], name, length) && r->params.items[n][length] == '=')
+      found = r->params.items[n] + length + 1;
+  return found;
+}
+
+static int scalar_param(problem *p, int slot, qkv_dtype dtype, const char *text, const problem_request *r) {
+  problem_tensor *t = &p->slots[slot];
+  if (!text) {
+    t->value = dtype == QKV_I32    ? (double)(p->len_k / 2)
+               : dtype == QKV_BOOL ? 1
+                                   : random_normal(r->seed * SLOT_COUNT + (uint64_t)slot, 0);
+    cli_note("parameter %s is not given: %s=%.9g", t->name, t->name, t->value);
+    return EXIT_OK;
+  }
+  bool integer = dtype == QKV_I32 || dtype == QKV_BOOL;
+  if (!cli_parse_real(text, &t->value) || (integer && t->value != rint(t->value)) || fabs(t->value) > 3e38 ||
+      (integer && fabs(t->value) > INT32_MAX)) {
+    cli_error("--param %s=%s: a number of type %s is needed", t->name, text, dtype_word(dtype));
+    return EXIT_USAGE;
+  }
+  return EXIT_OK;
+}
+
+static int add_param(problem *p, int n, const problem_request *r) {
+  qkv_param_info param = {.size = sizeof param};
+  qkv_status status = qkv_spec_get_param(p->spec, n, &param);
+  int64_t shape[4] = {0};
+  if (!status)
+    status = qkv_spec_param_shape(p->spec, n, p->batch, p->len_q, p->len_k, shape);
+  if (status)
+    return cli_fail(NULL, status);
+  int slot = SLOT_PARAMS + n;
+  const char *text = param_text(r, param.name);
+  snprintf(p->slots[slot].name, sizeof p->slots[slot].name, "%s", param.name);
+  if (!param.rank)
+    return scalar_param(p, slot, param.dtype, text, r);
+  int code = add(p, slot, param.name, param.dtype, param.rank, shape);
+  return code ? code : fill(p, slot, text, r);
+}
+
+/* Every --param must name a declared parameter. */
+static int check_param_names(problem *p, const problem_request *r) {
+  const char *names[SLOT_COUNT];
+  for (int n = 0; n < p->info.nparams; n++)
+    names[n] = p->slots[SLOT_PARAMS + n].name;
+  for (int i = 0; i < r->params.count; i++) {
+    char word[64];
+    const char *item = r->params.items[i], *equals = strchr(item, '=');
+    if (!equals) {
+      cli_error("--param takes name=value or name=file.npy, not '%s'", item);
+      return EXIT_USAGE;
+    }
+    snprintf(word, sizeof word, "%.*s", (int)(equals - item), item);
+    int n = 0;
+    while (n < p->info.nparams && strcmp(names[n], word) != 0)
+      n++;
+    if (n < p->info.nparams)
+      continue;
+    const char *near = cli_nearest(word, names, p->info.nparams);
+    cli_error("%s has no parameter '%s'%s%s%s", p->info.name, word, near ? "; did you mean " : "", near ? near : "",
+              near ? "?" : "");
+    return EXIT_USAGE;
+  }
+  return EXIT_OK;
+}
+
+int problem_fill(problem *p, const problem_request *r) {
+  const qkv_spec_info *s = &p->info;
+  if (s->nparams > SLOT_COUNT - SLOT_PARAMS) {
+    cli_error("run takes specs with at most %d parameters", SLOT_COUNT - SLOT_PARAMS);
+    return EXIT_FAILED;
+  }
+  if (r->sink_file && !s->has_sink) {
+    cli_error("--sink-file: %s has no sink", s->name);
+    return EXIT_USAGE;
+  }
+  const int64_t q[] = {p->batch, p->len_q, s->heads_q, s->dim_qk}, k[] = {p->batch, p->len_k, s->heads_kv, s->dim_qk},
+                v[] = {p->batch, p->len_k, s->heads_kv, s->dim_v}, o[] = {p->batch, p->len_q, s->heads_q, s->dim_v},
+                lse[] = {p->batch, s->heads_q, p->len_q}, sink[] = {s->heads_q};
+  const struct {
+    int slot, wanted;
+    const char *name;
+    qkv_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const char *file;
+    bool output;
+  } rows[] = {{SLOT_Q, 1, "q", s->dtype_q, 4, q, r->q_file, false},
+              {SLOT_K, 1, "k", s->dtype_kv, 4, k, r->k_file, false},
+              {SLOT_V, 1, "v", s->dtype_kv, 4, v, r->v_file, false},
+              {SLOT_SINK, s->has_sink, "sink", QKV_F32, 1, sink, r->sink_file, false},
+              {SLOT_O, 1, "o", s->dtype_out, 4, o, NULL, true},
+              {SLOT_LSE, s->wants_lse, "lse", QKV_F32, 3, lse, NULL, true},
+              {SLOT_LSE_WITH_SINK, s->wants_lse_with_sink, "lse_with_sink", QKV_F32, 3, lse, NULL, true}};
+  int code = EXIT_OK;
+  for (size_t n = 0; n < sizeof rows / sizeof *rows && !code; n++) {
+    if (!rows[n].wanted)
+      continue;
+    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, rows[n].rank, rows[n].shape);
+    qkv_tensor *host = &p->slots[rows[n].slot].host;
+    if (!code && rows[n].output) /* all bits set is a NaN in every float format */
+      memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));
+    else if (!code)
+      code = fill(p, rows[n].slot, rows[n].file, r);
+  }
+  for (int n = 0; n < s->nparams && !code; n++)
+    code = add_param(p, n, r);
+  return code ? code : check_param_names(p, r);
+}
+
+/* ---- Device tensors
+ * ---------------------------------------------------------------------------------------------------- */
+
+static size_t host_bytes(const problem_tensor *t) {
+  return (size_t)tensor_count(&t->host) * (size_t)dtype_bytes(t->host.dtype);
+}
+
+int problem_upload(problem *p, bool unaligned) {
+  for (int slot = 0; slot < SLOT_COUNT; slot++) {
+    problem_tensor *t = &p->slots[slot];
+    if (!t->host.data)
+      continue;
+    size_t bytes = host_bytes(t), shift = unaligned ? (size_t)dtype_bytes(t->host.dtype) : 0;
+    qkv_status status = qkv_alloc(p->engine, bytes + shift + 16, &t->allocation);
+    t->device = t->host;
+    t->device.data = (char *)t->allocation + shift;
+    if (!status && bytes)
+      status = qkv_copy_to_device(p->engine, t->device.data, t->host.data, bytes);
+    if (status)
+      return cli_fail(t->name, status);
+  }
+  return EXIT_OK;
+}
+
+static int copy_outputs(problem *p, bool to_host) {
+  for (int slot = SLOT_O; slot <= SLOT_LSE_WITH_SINK; slot++) {
+    problem_tensor *t = &p->slots[slot];
+    size_t bytes = t->host.data ? host_bytes(t) : 0;
+    if (!bytes)
+      continue;
+    qkv_status status = to_host ? qkv_copy_to_host(p->engine, t->host.data, t->device.data, bytes)
+                                : qkv_copy_to_device(p->engine, t->device.data, t->host.data, bytes);
+    if (status)
+      return cli_fail(t->name, status);
+  }
+  return EXIT_OK;
+}
+
+int problem_download(problem *p) {
+  return copy_outputs(p, true);
+}
+
+int problem_poison(problem *p) {
+  for (int slot = SLOT_O; slot <= SLOT_LSE_WITH_SINK; slot++)
+    if (p->slots[slot].host.data)
+      memset(p->slots[slot].host.data, 0xFF, host_bytes(&p->slots[slot]));
+  return copy_outputs(p, false);
+}
+
+qkv_attention_args problem_args(problem *p, bool device) {
+  qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
+  qkv_tensor *const targets[SLOT_PARAMS] = {
+      &args.q, &args.k, &args.v, &args.sink, &args.o, &args.lse, &args.lse_with_sink};
+  for (int slot = 0; slot < SLOT_PARAMS; slot++)
+    *targets[slot] = device ? p->slots[slot].device : p->slots[slot].host;
+  for (int n = 0; n < p->info.nparams; n++) {
+    const problem_tensor *t = &p->slots[SLOT_PARAMS + n];
+    p->values[device][n].tensor = device ? t->device : t->host;
+    p->values[device][n].value = t->value;
+  }
+  args.params = p->values[device];
+  args.nparams = p->info.nparams;
+  return args;
+}
+
+void problem_free(problem *p) {
+  for (int slot = 0; slot < SLOT_COUNT; slot++) {
+    if (p->slots[slot].allocation)
+      qkv_free(p->engine, p->slots[slot].allocation);
+    free(p->slots[slot].host.data);
+  }
+  qkv_spec_free(p->spec);
+  qkv_close(p->engine);
+}
