@@ -70,21 +70,26 @@ return {
     {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks an SM must hold; caps the registers"},
   },
 
+  -- Measured on an H200 against FlashAttention-2, 16k tokens of 4096, full and causal; see docs/performance.md.
   defaults = function(v)
     local dim = math.max(v.dim_qk, v.dim_v)
-    if dim <= 64 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 1, slack = 8, blocks = 2} end
-    if dim <= 128 then return {tile_m = 128, tile_n = 64, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 2} end
-    if dim <= 192 then return {tile_m = 128, tile_n = 64, warps = 8, stages = 2, q_registers = 0, slack = 8, blocks = 1} end
-    return {tile_m = 128, tile_n = 32, warps = 8, stages = 2, q_registers = 0, slack = 8, blocks = 1}
+    local function schedule(tile_n, warps, q_registers, blocks)
+      return {tile_m = 128, tile_n = tile_n, warps = warps, stages = 2, q_registers = q_registers, slack = 8, blocks = blocks}
+    end
+    if dim <= 32 then return schedule(64, 4, 1, 3) end
+    if dim <= 64 then return schedule(48, 4, 0, 3) end
+    if dim <= 96 then return schedule(48, 4, 0, 2) end
+    if dim <= 128 then return schedule(64, 4, 0, 2) end
+    return schedule(64, 8, 0, 1)
   end,
 
   -- For architectures with less shared memory, in order of preference.
   fallbacks = function(v)
-    return {
-      {tile_m = 128, tile_n = 32, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 1},
-      {tile_m = 64, tile_n = 32, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 1},
-      {tile_m = 64, tile_n = 16, warps = 4, stages = 2, q_registers = 0, slack = 8, blocks = 1},
-    }
+    local list = {}
+    for _, try in ipairs{{128, 48, 8}, {128, 32, 8}, {128, 32, 4}, {64, 32, 4}, {64, 16, 4}} do
+      list[#list + 1] = {tile_m = try[1], tile_n = try[2], warps = try[3], stages = 2, q_registers = 0, slack = 8, blocks = 1}
+    end
+    return list
   end,
 
   check = function(v, s)
