@@ -1,9 +1,10 @@
 /* The .npy reader and writer of qkvc: what is refused and how, round trips, and random damage. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "../../tools/cli_npy.c"
 

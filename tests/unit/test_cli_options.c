@@ -1,9 +1,10 @@
 /* Option tables, near names, tables and JSON of qkvc. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "../../tools/cli_json.c"
 #include "../../tools/cli_options.c"

@@ -1,10 +1,11 @@
 /* Host tensors of qkvc: number formats against brute force, the random generator, conversion, comparison. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #include "../../tools/cli_npy.c"
 #include "../../tools/cli_tensor.c"
