@@ -1,0 +1,152 @@
+/* sets.c: the named sets of cases, as tables of patterns. `{a,b}` in a pattern stands for each alternative in turn.
+ *
+ * A row's title says what kind of fault it is after. Rows marked quick are also in the quick set. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "conformance.h"
+
+typedef struct row {
+  bool quick;
+  const char *title, *pattern;
+} row;
+
+/* Kinds of input that have broken attention kernels. */
+static const row hard_rows[] = {
+    {true, "rows that see no key", "dim=32 hq=4 hk=2 lq=96 lk=64 mask='causal'"},
+    {false, "rows that see no key", "dim={64,128} hq=32 hk=8 lq=96 lk=64 mask='causal' {sink=none,sink=plus4 outputs=all}"},
+    {false, "rows that see no key", "dim=64 hq=2 lq={1,33} lk=40 mask={'false','k > len_k','window(2, -1) and q < 3'} sink={none,normal}"},
+    {false, "logits below any finite stand-in for -inf",
+     "dim=128 hq=2 lq={1,65} lk={64,200} values={minus_6e4,minus_huge} {,mask='causal',mask='window(3, 0)',score='s - 1',softcap=30}"},
+    {true, "logits below any finite stand-in for -inf", "dim=32 hq=1 lq=17 lk=70 values=minus_6e4 mask='causal'"},
+    {true, "logits below any finite stand-in for -inf", "dim=32 hq=1 lq=17 lk=70 values=minus_huge mask='causal'"},
+    {false, "first tile in order is all masked", "dim={32,64} lq=512 lk=512 hq=2 mask={'window(16, 0)','causal and k >= 200','q - k > 100'}"},
+    {false, "which corner causal starts from",
+     "dim=32 dimv=256 hq=2 b=2 {lq=5 lk=2,lq=2 lk=5,lq=1 lk=7,lq=7 lk=1,lq=129 lk=128,lq=128 lk=129} align={bottom_right,top_left} "
+     "values=one_hot mask='causal'"},
+    {true, "which corner causal starts from", "dim=8 dimv=16 hq=2 {lq=5 lk=2,lq=2 lk=5,lq=1 lk=7} values=one_hot mask='causal'"},
+    {true, "which corner causal starts from", "dim=8 dimv=16 hq=2 {lq=5 lk=2,lq=2 lk=5,lq=1 lk=7} values=one_hot mask='causal' align=top_left"},
+    {false, "no keys, no queries, no batch", "dim=64 hq=4 hk=2 b={0,2} lq={0,3} lk={0,5} {,mask='causal'} {,sink=normal outputs=all}"},
+    {true, "no keys, no queries, no batch", "dim=8 hq=2 {b=0 lq=3 lk=5,b=2 lq=0 lk=5,b=2 lq=3 lk=0,b=0 lq=0 lk=0} mask='causal'"},
+    {false, "window is an inclusive distance", "dim=32 lq=16 lk=16 values=one_hot mask={'window(3, 0)','window(0, 0)','window(0, 3)','window(2, 1)'}"},
+    {false, "one query and a window", "dim={64,256} hq=4 hk=2 lq={1,2} lk=256 mask={'window(32, 0)','window(0, 0)','window(31, 0)'} k={bthd,cache} v=cache"},
+    {true, "keys past the end hold NaN, Inf or large numbers",
+     "dim=32 hq=2 lq=3 lk=65 k=cache v=cache guard={nan,inf,big} values=ones"},
+    {false, "keys past the end hold NaN, Inf or large numbers",
+     "dim={64,72,128} hq=2 b=2 lq={1,40} {lk=13,lk=65,lk=127} k=cache v=cache guard={nan,inf,big} {,mask='causal'}"},
+    {false, "row gaps and row padding hold NaN", "dim={8,40,72,80,88,96,112,120,160,224} hq=3 b=2 lq=33 lk=47 q=padded k=padded v=padded o=padded"},
+    {false, "head dims off the tensor core's grid, default scale", "dim={8,40,72,80,88,96,112,120,160,224} hq=2 lq=17 lk=66 dtype={bf16,f16}"},
+    {false, "grouped heads pair by division", "{hq=6 hk=2,hq=9 hk=3,hq=10 hk=2,hq=12 hk=2,hq=14 hk=2,hq=21 hk=3,hq=24 hk=2,hq=36 hk=3,hq=28 hk=2} dim=32 lq=5 lk=33 values=head"},
+    {true, "grouped heads pair by division", "{hq=6 hk=2,hq=9 hk=3} dim=8 lq=3 lk=17 values=head"},
+    {false, "every integer ratio of heads", "hq={1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,20,24,40,64,71} hk=1 dim=64 lq={1,9} lk=65"},
+    {true, "head counts that do not divide", "hq=5 hk=2 dim=32 lq=2 lk=2 expect=bad_spec"},
+    {true, "huge equal inputs", "dim=64 lq={1,65} lk={1,65} values=huge"},
+    {false, "huge equal inputs", "dim={64,128} dtype=f16 lq=65 lk=65 values=huge {,mask='causal'}"},
+    {false, "scales that are not positive", "dim=64 hq=2 lq=17 lk=33 scale={-0.125,0,-0.0,1e-38,0.0} {,mask='causal',softcap=5}"},
+    {true, "scales that are not numbers", "dim=32 lq=2 lk=2 scale={.nan,.inf,1/0,sqrt(-1),nan} expect=bad_spec"},
+    {false, "a strong cap changes the result", "dim=64 hq=2 {lq=17 lk=33,lq=1 lk=100} values=strong softcap={1.0,5} mask={'true','causal','window(3, 0)'}"},
+    {true, "a strong cap changes the result", "dim=16 hq=2 lq=9 lk=33 values=strong softcap=1.0 mask='window(3, 0)'"},
+    {false, "a sink joins the denominator once", "dim=64 hq=4 hk=2 {lq=17 lk=33,lq=1 lk=33} sink={plus4,minus4,minus_inf,mixed} mask={'true','causal','window(8, 0)'} outputs=all"},
+    {true, "a sink joins the denominator once", "dim=16 hq=4 hk=2 lq=9 lk=33 sink=mixed mask='window(8, 0)' outputs=all"},
+    {false, "heads and batch of stride 0", "dim=64 hq=4 hk=2 b=2 lq=9 lk={33,65,97} k={heads0,shared0} v={heads0,shared0} mask='(q * 7 + k * 3) % 5 != 0'"},
+    {false, "K with V's strides and V with K's", "dim=64 hq=2 b=2 lq=33 lk=65 {k=rows2,v=rows2,k=rows2 o=rows2,k=bhtd v=tbhd,q=tbhd,q=reversed,k=reversed}"},
+    {false, "innermost stride is not 1", "dim=64 hq=2 b=2 lq=9 lk=33 {v=inner2,k=inner2,q=inner2,o=inner2,k=bhdt,v=bhdt,q=all0,k=all0,v=all0,o=bhdt} expect=ok_or_refusal"},
+    {true, "innermost stride is not 1", "dim=16 hq=2 b=2 lq=5 lk=17 {v=inner2,k=bhdt,q=all0,o=inner2} expect=ok_or_refusal"},
+    {false, "linear bias by distance", "dim=64 hq=40 {lq=1 lk=37,lq=37 lk=37,lq=9 lk=37} mask='causal' score='s + slope[h] * (k - q)'"},
+    {false, "linear bias: a decode step is the last prefill row", "dim=64 hq=40 lq=37 lk=37 mask='causal' score='s + slope[h] * (k - q)' check=decode"},
+    {false, "maxima that rise from tile to tile", "dim={32,128} hq=2 lq={1,64} lk={64,257} values=rising {,mask='causal'} dtype={f16,bf16}"},
+    {true, "maxima that rise from tile to tile", "dim=32 hq=1 lq=5 lk=200 values=rising"},
+    {false, "weights sum to one", "dim={64,128} hq=2 lq=33 lk={33,257} values=ones {,mask='causal',mask='window(16, 0)'} {,softcap=5}"},
+    {false, "more heads than a grid's second dimension", "dim=8 b=300 hq=256 hk=256 lq=1 lk=2"},
+    {true, "f32 by the textbook family", "dim={64,320} dimv=40 hq=3 lq=5 lk=33 dtype=f32 mask='causal' {,sink=normal outputs=all}"},
+    {false, "dims only the textbook family can do", "{dim=320 dimv=256,dim=512,dim=576 dimv=512} hq=4 hk=1 lq=17 lk=33 mask='causal' family=attention_naive"},
+};
+
+/* Results that must not change. */
+static const row invariance_rows[] = {
+    {true, "two runs", "dim=16 hq=2 lq=17 lk=70 mask='causal' check=repeat"},
+    {false, "two runs", "dim={64,128} hq=8 hk=2 b=3 lq=200 lk=257 {,mask='causal',mask='window(16, 0)' sink=normal} check=repeat"},
+    {true, "layouts", "dim=16 hq=2 b=2 lq=5 lk=33 mask='causal' check=layouts"},
+    {false, "layouts", "dim={64,72,128,192,256} hq=4 hk=2 b=2 lq=33 lk=97 {,mask='causal',mask='(q * 7 + k * 3) % 5 != 0' score='s + bias[h, i, k]'} check=layouts dtype={bf16,f16}"},
+    {true, "guards", "dim=16 hq=2 b=2 lq=5 lk=33 k=cache v=cache mask='causal' check=guards"},
+    {false, "guards", "dim={64,128,256} hq=4 hk=2 b=2 lq=33 lk={13,97,127} {,k=cache v=cache,q=padded k=padded v=padded o=padded,k=pitch1 v=inner2} check=guards"},
+    {true, "batch mates", "dim=16 hq=2 b=3 lq=5 lk=33 mask='causal' check=batch_mates"},
+    {false, "batch mates", "dim={64,128} hq=4 hk=2 b=5 lq={1,65} lk=200 mask={'true','causal','window(16, 0)'} check=batch_mates"},
+    {true, "repeated KV heads", "dim=16 hq=6 hk=2 lq=5 lk=33 mask='causal' check=repeated_heads"},
+    {false, "repeated KV heads", "dim={64,128} {hq=6 hk=2,hq=7 hk=1,hq=16 hk=2} b=2 lq={1,65} lk=200 {,mask='causal'} check=repeated_heads"},
+    {true, "a decode step is the last row", "dim=16 hq=2 b=2 lq=17 lk=33 mask='window(9, 0)' check=decode"},
+    {false, "a decode step is the last row", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=200 {mask='causal',mask='window(16, 0)',mask='causal' score='s + slope[h] * (k - q)'} check=decode"},
+    {true, "invisible keys", "dim=16 hq=2 b=2 lq=17 lk=70 mask='causal' check=invisible"},
+    {true, "invisible keys", "dim=16 hq=2 b=2 lq=17 lk=70 mask='causal and (q - k) % 3 == 0' check=invisible"},
+    {false, "invisible keys", "dim=64 hq=4 hk=2 b=2 lq=65 lk=130 mask={'causal','window(16, 0)','window(-1, 5)','causal and k >= 40','same(doc)','doc2[b, q] == doc2[b, k]','k // 16 <= q // 16','(q * 7 + k * 3) % 5 != 0','causal and q - k < head_w[h]','keep[b, k]','blocks[h, i // 16, k // 16]','k < 4 or window(8, 0)'} align={bottom_right,top_left} check=invisible"},
+    {true, "windows that cover everything", "dim=16 hq=2 lq=17 lk=70 mask='causal' check=wide_window"},
+    {false, "windows that cover everything", "dim={64,128} hq=2 {lq=257 lk=257,lq=100 lk=257,lq=257 lk=100} mask='causal' check=wide_window"},
+    {true, "order of keys", "dim=16 hq=2 lq=5 lk=70 check=permuted_keys"},
+    {false, "order of keys", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=257 {,sink=normal,softcap=30} check=permuted_keys"},
+    {true, "a constant added to the logits of a row", "dim=16 hq=2 lq=17 lk=70 mask='causal' check=shifted_logits"},
+    {false, "a constant added to the logits of a row", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=130 {,mask='causal'} {,score='s + bias[h, i, k]',softcap=5} check=shifted_logits"},
+    {true, "a sink of -inf is none", "dim=16 hq=2 lq=17 lk=70 mask='causal' sink=minus_inf check=no_sink"},
+    {false, "a sink of -inf is none", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=130 {,mask='causal'} sink=minus_inf check=no_sink"},
+    {true, "schedules", "dim=16 hq=2 lq=33 lk=130 mask='window(40, 0)' check=schedules"},
+    {false, "schedules", "dim={32,64,72,128,192,256} hq=4 hk=2 b=2 lq=130 lk={97,257} {,mask='causal',mask='window(16, 0)',mask='(q * 7 + k * 3) % 5 != 0' softcap=5,mask='causal' k=pitch1 sink=mixed outputs=all} check=schedules"},
+    {false, "schedules, first tile all masked", "dim=64 lq=512 lk=512 mask='window(16, 0)' check=schedules"},
+    {true, "families", "dim=16 hq=2 lq=17 lk=70 mask='causal' softcap=5 check=families"},
+    {false, "families", "dim={64,128,256} hq=6 hk=2 b=2 lq=65 lk=200 {,mask='causal',mask='same(doc)',score='s + bias[h, i, k]',sink=mixed outputs=all,softcap=5} check=families"},
+};
+
+/* Sizes only a GPU can do. */
+static const row large_rows[] = {
+    {false, "long sequences", "dim={64,128} hq=16 hk={16,4} b=4 lq=4096 lk=4096 {,mask='causal',mask='window(1024, 0)'} check={sampled,families}"},
+    {false, "long sequences", "dim={192,256} hq=8 hk=2 lq=2048 lk=4100 mask='causal' check={sampled,families}"},
+    {false, "one query, a long cache", "dim=128 hq=32 hk=8 b=16 lq=1 lk=16384 check={sampled,families}"},
+    {false, "wide windows in long sequences", "dim=64 hq=2 lq=16384 lk=16384 mask='causal' check=wide_window"},
+    {false, "batch entries over 2^31 elements apart", "dim=64 hq=2 b=2 lq=65 lk=97 {q=far,k=far,v=far,o=far}"},
+    {false, "more than 65535 batch entries", "dim=64 hq=8 hk=8 b=65536 lq=4 lk=4 check=sampled"},
+    {false, "more than 65535 heads", "dim=128 hq=71280 hk=71280 lq=3 lk=3 check=sampled"},
+    {false, "more than 2^30 elements", "dim=72 hq=729 hk=729 b=1600 lq=16 lk=16 check=sampled"},
+};
+
+/* Planted faults that the reference check must notice; run on the reference itself, without a device. */
+static const row sensitivity_rows[] = {
+    {true, "no fault", "dim=32 hq=4 hk=2 b=2 lq=33 lk=257 mask='causal'"},
+    {true, "the last key is lost", "dim={32,128} hq=4 hk=2 b=2 lq=33 lk={17,130,257} {,mask='causal',mask='window(16, 0)'} dtype={bf16,f16} fault=last_key"},
+    {true, "the last two rows of V change places", "dim={32,128} hq=4 hk=2 lq={1,33} lk={17,64,130} {,mask='causal'} dtype=f16 fault=value_rows"},
+    {true, "the last two rows of V change places", "dim={32,128} hq=4 hk=2 lq={1,33} lk={17,64,130} mask={'causal','window(16, 0)'} fault=value_rows"},
+    {true, "heads are paired wrongly", "dim=32 hq=6 hk=2 lq=5 lk=257 dtype={bf16,f16} fault=heads"},
+    {true, "a window is off by one", "dim=64 hq=2 lq=33 lk={33,257} mask={'causal','window(3, 0)','window(16, 0)','causal and q - k < 200'} fault=mask"},
+    {true, "the wrong corner", "dim=64 hq=2 {lq=33 lk=34,lq=34 lk=33,lq=200 lk=257} mask='causal' fault=align"},
+    {true, "a score is slightly off", "dim=64 hq=2 lq=33 lk=257 {,score='s + slope[h] * (k - q)'} fault=score"},
+    {true, "another cap", "dim=64 hq=2 lq=33 lk=257 softcap=5 fault=softcap"},
+    {true, "the sink is ignored", "dim=64 hq=2 lq=33 lk=33 sink={normal,plus4,minus4} outputs=o fault=sink"},
+    {true, "an element is not written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=unwritten"},
+    {true, "a byte behind the output is written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=guard"},
+};
+
+static void add_rows(const row *rows, size_t count, bool quick_only, case_list *out) {
+  for (size_t n = 0; n < count; n++)
+    if (!quick_only || rows[n].quick) case_list_expand(out, rows[n].title, rows[n].pattern);
+}
+#define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
+
+const char *const set_names = "quick grid invariance hard large sensitivity full";
+
+bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
+  bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0;
+  int missed = 0;
+  if (strcmp(name, "quick") == 0) {
+    grid_build(true, 8, 3, seed, out);
+    ADD(hard_rows, true);
+    ADD(invariance_rows, true);
+  } else if (strcmp(name, "sensitivity") == 0) {
+    ADD(sensitivity_rows, false);
+  } else if (!full && strcmp(name, "grid") != 0 && strcmp(name, "invariance") != 0 && strcmp(name, "hard") != 0 &&
+             strcmp(name, "large") != 0) {
+    is = false;
+  }
+  if (full || strcmp(name, "grid") == 0) missed = gpu ? grid_build(false, 250, 4, seed, out) : grid_build(true, 60, 4, seed, out);
+  if (full || strcmp(name, "invariance") == 0) ADD(invariance_rows, false);
+  if (full || strcmp(name, "hard") == 0) ADD(hard_rows, false);
+  if (gpu && (full || strcmp(name, "large") == 0)) ADD(large_rows, false);
+  if (missed > 0) fprintf(stderr, "conformance: the grid misses %d values of its axes\n", missed);
+  return is;
+}
