@@ -9,9 +9,12 @@
 #include "status.h"
 #include "text.h"
 
+/* Version of the generator; stands in the head comment of every emitted file. */
+#define GEN_VERSION "0.1.0"
+
 /* What to generate. Zero-initialise; NULL means the default. */
 typedef struct gen_request {
-  const arch *arch;
+  const arch *arch;          /* default: sm_80 */
   const char *family;        /* by name; NULL: the first one that supports the variant */
   const char *phase;         /* "prefill" (default) or "decode" */
   const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */

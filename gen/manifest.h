@@ -92,6 +92,8 @@ typedef struct manifest {
 } manifest;
 
 int field_type_size(field_type t);
+/* Sets the offset of every field (natural alignment, in order) and params_size (rounded up to 8). */
+void manifest_place_fields(manifest *m);
 /* The word for a size in rules: "batch", "len_q", ... and back (-1 when unknown). */
 const char *manifest_size_name(manifest_size s);
 int manifest_size_find(const char *name);

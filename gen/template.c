@@ -35,42 +35,34 @@ static size_t quoted_length(const char *p, const char *end) {
   return 0;
 }
 
-/* Finds the end of `$(expr)`: p is just after "$(". Returns the position of its closing parenthesis, or NULL. */
-static const char *expression_end(const scanner *s, const char *p, const char *end) {
-  const char *begin = p;
+const char *template_expression_end(const char *p, const char *end) {
   int depth = 0;
   while (p < end) {
     if (*p == '"' || *p == '\'') {
       size_t n = quoted_length(p, end);
       if (n == 0)
-        break;
+        return NULL;
       p += n;
       continue;
-    }
-    if (*p == '-' && p + 1 < end && p[1] == '-') {
-      reject(s, "a comment in $(...)");
-      return NULL;
     }
     if (*p == '(' || *p == '[' || *p == '{') {
       depth++;
     } else if (*p == ')' || *p == ']' || *p == '}') {
       if (depth == 0)
-        break;
+        return *p == ')' ? p : NULL;
       depth--;
+    } else if (*p == '-' && p + 1 < end && p[1] == '-') {
+      return NULL; /* a Lua comment would swallow the rest of the line */
     }
     p++;
   }
-  if (p >= end || *p != ')') {
-    reject(s, "$( without its closing parenthesis on the same line");
-    return NULL;
-  }
-  while (begin < p && (*begin == ' ' || *begin == '\t'))
-    begin++;
-  if (begin == p) {
-    reject(s, "$() is empty");
-    return NULL;
-  }
-  return p;
+  return NULL;
+}
+
+static bool is_blank(const char *p, const char *end) {
+  while (p < end && (*p == ' ' || *p == '\t'))
+    p++;
+  return p == end;
 }
 
 static void add_literal(text *chunk, const char *p, const char *end) {
@@ -102,9 +94,11 @@ static bool translate_text(const scanner *s, const char *p, const char *end, tex
       return reject(s, "'$' without '(': CUDA has no use for it");
     if (++expressions > MAX_EXPRESSIONS)
       return reject(s, "more than 100 $(...) on one line");
-    const char *close = expression_end(s, p + 2, end);
+    const char *close = template_expression_end(p + 2, end);
     if (!close)
-      return false;
+      return reject(s, "$( without its closing parenthesis on this line");
+    if (is_blank(p + 2, close))
+      return reject(s, "$() is empty");
     text_puts(chunk, ", ");
     add_literal(chunk, literal, p);
     text_puts(chunk, ", (");

@@ -18,6 +18,10 @@
 /* Translates one template. False (with error->message "path:line: ...") for an unterminated $( or a bad marker. */
 bool template_translate(const char *path, const char *source, size_t size, text *chunk, gen_error *error);
 
+/* The end of an expression: `p` is just after a "$(", `end` the end of its line. Returns its closing parenthesis, or NULL when
+ * there is none or the expression holds a comment. */
+const char *template_expression_end(const char *p, const char *end);
+
 /* The templates built into the library, sorted by path ("kernels/attention_forward_sm80.cu"). Generated at build time by
  * tools/embed.c from templates/. */
 typedef struct template_file {

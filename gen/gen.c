@@ -1,0 +1,347 @@
+/* gen.c: the entry points of the generator. Each opens a Lua state, runs its work protected, and closes everything. */
+#include "gen.h"
+
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "family.h"
+#include "lua_bind.h"
+#include "pieces.h"
+#include "schedule.h"
+
+/* Everything one call needs; heap-allocated, so that it survives whatever is thrown. */
+typedef struct generation {
+  gen_request request; /* defaults filled in */
+  const spec *spec;
+  arena *memory;
+  lua_host host;
+  binding bound;
+  renderer render;
+  family_list families;
+  const family *chosen;
+  schedule schedule;
+  gen_schedule info;
+  text canonical;
+  gen_kernel *kernel; /* under construction */
+  /* Results of the smaller questions. */
+  gen_choice *choices;
+  int *count;
+  gen_axis *axes;
+} generation;
+
+/* ---- opening and closing ---- */
+
+static void close_generation(generation *g) {
+  host_close(&g->host);
+  renderer_free(&g->render);
+  text_free(&g->bound.scratch);
+  text_free(&g->canonical);
+  arena_free(g->memory);
+  gen_kernel_free(g->kernel);
+  free(g);
+}
+
+static gen_status analyse(generation *g, gen_error *error) {
+  g->memory = arena_new();
+  if (!g->memory || !ARENA_TRY(g->memory))
+    return gen_fail(error, GEN_NO_MEMORY, "out of memory");
+  binding_analyse(&g->bound, g->memory);
+  return GEN_OK;
+}
+
+/* Runs `work` in a fresh state. Numbers are printed and read in the C locale whatever the process has set. */
+static gen_status run(generation *g, lua_CFunction work, gen_error *error) {
+  locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  if (!plain)
+    return gen_fail(error, GEN_NO_MEMORY, "out of memory");
+  locale_t before = uselocale(plain);
+  gen_status status = analyse(g, error);
+  if (status == GEN_OK)
+    status = host_open(&g->host, g->request.template_path, error);
+  if (status == GEN_OK)
+    status = host_run(&g->host, work, g);
+  uselocale(before);
+  freelocale(plain);
+  return status;
+}
+
+/* A generation for the request with its defaults filled in, or NULL. */
+static generation *open_generation(const spec *s, const gen_request *request, gen_error *error) {
+  generation *g = calloc(1, sizeof *g);
+  if (!g) {
+    gen_fail(error, GEN_NO_MEMORY, "out of memory");
+    return NULL;
+  }
+  int count;
+  g->request = request ? *request : (gen_request){0};
+  if (!g->request.arch)
+    g->request.arch = arch_table(&count);
+  if (!g->request.phase)
+    g->request.phase = "prefill";
+  g->spec = s;
+  g->bound = (binding){.spec = s, .arch = g->request.arch, .request = &g->request, .phase = g->request.phase};
+  renderer_init(&g->render, &g->host);
+  return g;
+}
+
+/* Clears the message, opens, runs, closes unless the caller wants to keep the result. */
+static gen_status answer(generation *g, lua_CFunction work, gen_error *error) {
+  gen_status status = run(g, work, error);
+  if (status == GEN_OK)
+    *error = (gen_error){0};
+  close_generation(g);
+  return status;
+}
+
+/* ---- choosing ---- */
+
+static bool ask(lua_State *L, const generation *g, const family *f, char reason[256]) {
+  return family_supports(L, f, g->request.arch, g->request.phase, reason);
+}
+
+/* Adds "name: reason" to the message being made. */
+static void add_reason(char *message, size_t size, const char *name, const char *reason) {
+  size_t used = strlen(message);
+  snprintf(message + used, size - used, "%s%s: %s", used ? "; " : "", name, reason);
+}
+
+static const family *find_family(lua_State *L, const generation *g) {
+  const char *names[GEN_MAX_FAMILIES];
+  char list[1024] = "";
+  for (int n = 0; n < g->families.count; n++) {
+    names[n] = g->families.items[n].name;
+    if (strcmp(names[n], g->request.family) == 0)
+      return &g->families.items[n];
+    size_t used = strlen(list);
+    snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", names[n]);
+  }
+  const char *near = diag_nearest(g->request.family, names, g->families.count);
+  if (near)
+    host_raise(L, GEN_UNSUPPORTED, "no family '%s' (%s); did you mean '%s'?", g->request.family, list, near);
+  host_raise(L, GEN_UNSUPPORTED, "no family '%s' (%s)", g->request.family, list);
+}
+
+/* Defines the globals, loads the families and takes the one asked for, or the first that can. */
+static void prepare(lua_State *L, generation *g) {
+  binding_define(&g->bound, L);
+  family_load_all(L, &g->families);
+}
+
+static void choose(lua_State *L, generation *g) {
+  char reason[256], reasons[GEN_MESSAGE_SIZE - 64] = "";
+  if (g->request.family) {
+    const family *f = find_family(L, g);
+    if (!ask(L, g, f, reason))
+      host_raise(L, GEN_UNSUPPORTED, "%s: %s", f->name, reason);
+    g->chosen = f;
+    return;
+  }
+  for (int n = 0; n < g->families.count; n++) {
+    const family *f = &g->families.items[n];
+    if (ask(L, g, f, reason)) {
+      g->chosen = f;
+      return;
+    }
+    add_reason(reasons, sizeof reasons, f->name, reason);
+  }
+  host_raise(L, GEN_UNSUPPORTED, "no kernel family can do '%s': %s", g->spec->name, reasons);
+}
+
+static void schedule_chosen(lua_State *L, generation *g) {
+  schedule_wish wish = {g->spec, g->request.arch, g->request.phase, g->request.schedule, &g->families};
+  schedule_resolve(L, g->chosen, &wish, &g->schedule, &g->info);
+}
+
+/* ---- the head comment ---- */
+
+/* Adds a comment line. A backslash at its end would continue the comment, so it is followed by a period. */
+static void add_comment(generation *g, lua_State *L, const char *begin, const char *end) {
+  const char *stop = end > begin && end[-1] == '\\' ? "." : "";
+  lua_pushfstring(L, "//%s", begin < end ? " " : "");
+  lua_pushlstring(L, begin, (size_t)(end - begin));
+  lua_pushstring(L, stop);
+  lua_concat(L, 3);
+  renderer_add_line(&g->render, lua_tostring(L, -1));
+  lua_pop(L, 1);
+}
+
+static void add_comment_lines(generation *g, lua_State *L, const char *lines) {
+  for (const char *p = lines; *p;) {
+    const char *newline = strchr(p, '\n'), *end = newline ? newline : p + strlen(p);
+    add_comment(g, L, p, end);
+    p = newline ? newline + 1 : end;
+  }
+}
+
+/* header(): what the file is, the spec, the schedule, and the family's own description. */
+static int header(lua_State *L) {
+  generation *g = lua_touserdata(L, lua_upvalueindex(1));
+  const gen_resources *r = &g->info.resources;
+  add_comment_lines(g, L, lua_pushfstring(L, "%s for %s, %s: generated by qkvc %s", g->chosen->name, g->request.arch->name,
+                                          g->request.phase, GEN_VERSION));
+  add_comment_lines(g, L, g->chosen->summary);
+  add_comment_lines(g, L, "\n");
+  add_comment_lines(g, L, g->canonical.bytes);
+  add_comment_lines(g, L, "\n");
+  add_comment_lines(g, L, lua_pushfstring(L, "schedule: %s%s", *g->info.text ? g->info.text : "(no axes)",
+                                          g->request.unaligned ? "; any alignment" : ""));
+  char line[160];
+  snprintf(line, sizeof line, "resources: %lld bytes of shared memory, %d threads, about %d registers a thread",
+           (long long)r->shared_bytes, r->threads, r->registers);
+  add_comment_lines(g, L, line);
+  family_push_description(L, g->chosen, &g->schedule);
+  lua_Integer count = (lua_Integer)lua_rawlen(L, -1);
+  for (lua_Integer n = 1; n <= count; n++) {
+    if (lua_rawgeti(L, -1, n) != LUA_TSTRING)
+      return luaL_error(L, "%s: describe must return a list of lines", g->chosen->path);
+    add_comment_lines(g, L, lua_tostring(L, -1));
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
+/* ---- rendering ---- */
+
+static void fill_manifest(lua_State *L, generation *g) {
+  manifest *m = &g->kernel->manifest;
+  family_push_kernel(L, g->chosen, &g->schedule, g->spec, m);
+  host_set_global(L, "kernel");
+  strcpy(m->family, g->chosen->name);
+  strcpy(m->schedule, g->info.text);
+  snprintf(m->arch, sizeof m->arch, "%s", g->request.arch->name);
+  XXH128_hash_t hash = XXH3_128bits(g->canonical.bytes, g->canonical.size);
+  snprintf(m->variant_hash, sizeof m->variant_hash, "%016llx%016llx", (unsigned long long)hash.high64,
+           (unsigned long long)hash.low64);
+  for (int n = 0; n < m->nlaunches; n++)
+    if (m->launches[n].block > g->request.arch->threads_per_block ||
+        m->launches[n].shared_bytes > g->request.arch->shared_per_block)
+      luaL_error(L, "%s: launch of %s exceeds %s: %d threads, %d bytes of shared memory", g->chosen->path,
+                 m->launches[n].entry, m->arch, m->launches[n].block, m->launches[n].shared_bytes);
+}
+
+static int render_work(lua_State *L) {
+  generation *g = lua_touserdata(L, 1);
+  prepare(L, g);
+  choose(L, g);
+  schedule_chosen(L, g);
+  if (!g->info.legal)
+    host_raise(L, GEN_BAD_SCHEDULE, "%s with %s: %s", g->chosen->name, *g->info.text ? g->info.text : "no schedule",
+               g->info.reason);
+  g->kernel = calloc(1, sizeof *g->kernel);
+  spec_canonical(g->spec, &g->canonical);
+  host_check_memory(L, !g->kernel || g->canonical.failed);
+
+  family_push_schedule(L, g->chosen, &g->schedule);
+  host_set_global(L, "schedule");
+  fill_manifest(L, g);
+  lua_pushlightuserdata(L, g);
+  lua_pushcclosure(L, header, 1);
+  host_set_global(L, "header");
+  renderer_bind(&g->render);
+  renderer_load_pieces(&g->render);
+  renderer_run(&g->render, lua_pushfstring(L, "kernels/%s.cu", g->chosen->name));
+  renderer_finish(&g->render, g->kernel);
+  return 0;
+}
+
+gen_status gen_render(const spec *s, const gen_request *request, gen_kernel **out, gen_error *error) {
+  gen_error ignored = {0};
+  error = error ? error : &ignored;
+  *out = NULL;
+  generation *g = open_generation(s, request, error);
+  if (!g)
+    return error->status;
+  gen_status status = run(g, render_work, error);
+  if (status == GEN_OK) {
+    *error = (gen_error){0};
+    *out = g->kernel;
+    g->kernel = NULL;
+  }
+  close_generation(g);
+  return status;
+}
+
+void gen_kernel_free(gen_kernel *k) {
+  if (!k)
+    return;
+  for (int n = 0; n < k->ntemplates; n++)
+    free(k->templates[n]);
+  free(k->templates);
+  free(k->lines);
+  text_free(&k->source);
+  free(k);
+}
+
+/* ---- smaller questions ---- */
+
+static int choices_work(lua_State *L) {
+  generation *g = lua_touserdata(L, 1);
+  prepare(L, g);
+  for (int n = 0; n < g->families.count; n++) {
+    gen_choice *choice = &g->choices[n];
+    strcpy(choice->family, g->families.items[n].name);
+    choice->supported = ask(L, g, &g->families.items[n], choice->reason);
+  }
+  *g->count = g->families.count;
+  return 0;
+}
+
+gen_status gen_choices(const spec *s, const gen_request *request, gen_choice choices[GEN_MAX_FAMILIES], int *count,
+                       gen_error *error) {
+  gen_error ignored = {0};
+  error = error ? error : &ignored;
+  generation *g = open_generation(s, request, error);
+  if (!g)
+    return error->status;
+  g->choices = choices;
+  g->count = count;
+  return answer(g, choices_work, error);
+}
+
+static int axes_work(lua_State *L) {
+  generation *g = lua_touserdata(L, 1);
+  prepare(L, g);
+  choose(L, g);
+  memcpy(g->axes, g->chosen->axes, (size_t)g->chosen->naxes * sizeof *g->axes);
+  *g->count = g->chosen->naxes;
+  return 0;
+}
+
+gen_status gen_axes(const spec *s, const gen_request *request, gen_axis axes[32], int *count, gen_error *error) {
+  gen_error ignored = {0};
+  error = error ? error : &ignored;
+  generation *g = open_generation(s, request, error);
+  if (!g)
+    return error->status;
+  g->axes = axes;
+  g->count = count;
+  return answer(g, axes_work, error);
+}
+
+static int check_work(lua_State *L) {
+  generation *g = lua_touserdata(L, 1);
+  prepare(L, g);
+  choose(L, g);
+  schedule_chosen(L, g);
+  return 0;
+}
+
+gen_status gen_check_schedule(const spec *s, const gen_request *request, gen_schedule *out, gen_error *error) {
+  gen_error ignored = {0};
+  error = error ? error : &ignored;
+  generation *g = open_generation(s, request, error);
+  if (!g)
+    return error->status;
+  gen_status status = run(g, check_work, error);
+  if (status == GEN_OK) {
+    *error = (gen_error){0};
+    *out = g->info;
+  }
+  close_generation(g);
+  return status;
+}

@@ -1,0 +1,302 @@
+/* lua_bind.c: see lua_bind.h. Tables first, then functions. */
+#include "lua_bind.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const symbol_names[EXPR_SYMBOL_COUNT] = {"q", "k", "i", "h", "hk", "b", "len_q", "len_k", "s"};
+static const char *const edge_names[EDGE_COUNT] = {"visit_begin", "visit_end", "full_begin", "full_end"};
+static const char *const param_type_names[] = {"i32", "f32", "f16", "bf16", "bool"};
+
+void binding_analyse(binding *b, arena *a) {
+  b->rows = mask_analyse(a, b->spec->mask, b->spec->align == ALIGN_BOTTOM_RIGHT);
+  for (int edge = 0; edge < EDGE_COUNT; edge++)
+    b->edges[edge] = mask_tile_edge(a, &b->rows, (mask_edge)edge);
+}
+
+/* ---- tables ---- */
+
+static void set_int(lua_State *L, const char *key, lua_Integer value) {
+  lua_pushinteger(L, value);
+  lua_setfield(L, -2, key);
+}
+
+static void set_number(lua_State *L, const char *key, double value) {
+  lua_pushnumber(L, value);
+  lua_setfield(L, -2, key);
+}
+
+static void set_bool(lua_State *L, const char *key, bool value) {
+  lua_pushboolean(L, value);
+  lua_setfield(L, -2, key);
+}
+
+static void set_string(lua_State *L, const char *key, const char *value) {
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, key);
+}
+
+/* key = the expression as the user would write it. */
+static void set_expression(binding *b, lua_State *L, const char *key, const expr *e) {
+  text_clear(&b->scratch);
+  expr_print(e, b->spec->params, &b->scratch);
+  host_check_memory(L, b->scratch.failed);
+  set_string(L, key, b->scratch.bytes);
+}
+
+/* key = a set: {q = true, k = true}. */
+static void set_symbols(lua_State *L, const char *key, const expr *e) {
+  unsigned symbols = expr_symbols(e);
+  lua_newtable(L);
+  for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
+    if (symbols & EXPR_BIT(n))
+      set_bool(L, symbol_names[n], true);
+  host_freeze(L, key, false);
+  lua_setfield(L, -2, key);
+}
+
+static void set_params(lua_State *L, const spec *s) {
+  lua_newtable(L);
+  for (int n = 0; n < s->nparams; n++) {
+    lua_newtable(L);
+    set_string(L, "name", s->params[n].name);
+    set_string(L, "type", param_type_names[s->params[n].type]);
+    set_int(L, "rank", s->params[n].rank);
+    host_freeze(L, "variant.params[n]", true);
+    lua_rawseti(L, -2, n + 1);
+  }
+  host_freeze(L, "variant.params", false);
+  lua_setfield(L, -2, "params");
+}
+
+static void set_deterministic(lua_State *L, spec_deterministic value) {
+  if (value == DETERMINISTIC_BATCH)
+    set_string(L, "deterministic", "batch");
+  else
+    set_bool(L, "deterministic", value == DETERMINISTIC_YES);
+}
+
+static void define_variant(binding *b, lua_State *L) {
+  const spec *s = b->spec;
+  lua_newtable(L);
+  set_string(L, "name", s->name);
+  set_int(L, "heads_q", s->heads_q);
+  set_int(L, "heads_kv", s->heads_kv);
+  set_int(L, "group", s->heads_q / s->heads_kv);
+  set_int(L, "dim_qk", s->dim_qk);
+  set_int(L, "dim_v", s->dim_v);
+  set_string(L, "dtype_q", spec_dtype_name(s->dtype_q));
+  set_string(L, "dtype_kv", spec_dtype_name(s->dtype_kv));
+  set_string(L, "dtype_out", spec_dtype_name(s->dtype_out));
+  set_number(L, "scale", s->scale);
+  set_number(L, "softcap", s->softcap);
+  set_string(L, "sink", s->sink == SINK_PER_HEAD ? "per_head" : "none");
+  set_string(L, "align", s->align == ALIGN_BOTTOM_RIGHT ? "bottom_right" : "top_left");
+  set_string(L, "layout_q", spec_layout_name(s->layout_q));
+  set_string(L, "layout_kv", spec_layout_name(s->layout_kv));
+  set_int(L, "page_size", s->page_size);
+  set_string(L, "page_order", s->page_order == PAGE_NHD ? "nhd" : "hnd");
+  set_deterministic(L, s->deterministic);
+  lua_newtable(L);
+  set_bool(L, "o", s->outputs & OUTPUT_O);
+  set_bool(L, "lse", s->outputs & OUTPUT_LSE);
+  set_bool(L, "lse_with_sink", s->outputs & OUTPUT_LSE_WITH_SINK);
+  host_freeze(L, "variant.outputs", true);
+  lua_setfield(L, -2, "outputs");
+  set_params(L, s);
+  set_bool(L, "score_is_identity", s->score->op == EXPR_SYMBOL && s->score->symbol == EXPR_S);
+  set_expression(b, L, "mask_text", s->mask);
+  set_expression(b, L, "score_text", s->score);
+  set_symbols(L, "mask_symbols", s->mask);
+  set_symbols(L, "score_symbols", s->score);
+  host_freeze(L, "variant", true);
+  host_set_global(L, "variant");
+}
+
+static void define_mask(const binding *b, lua_State *L) {
+  static const char *const forms[] = {"all", "none", "rows", "elements"};
+  lua_newtable(L);
+  set_string(L, "form", forms[b->rows.form]);
+  set_bool(L, "exact", b->rows.exact);
+  set_int(L, "low_count", b->rows.nlow);
+  set_int(L, "high_count", b->rows.nhigh);
+  host_freeze(L, "mask", true);
+  host_set_global(L, "mask");
+}
+
+static void define_arch(const arch *a, lua_State *L) {
+  lua_newtable(L);
+  set_string(L, "name", a->name);
+  set_int(L, "number", a->number);
+  set_int(L, "capability_major", a->capability_major);
+  set_int(L, "capability_minor", a->capability_minor);
+  set_int(L, "shared_per_block", a->shared_per_block);
+  set_int(L, "shared_per_sm", a->shared_per_sm);
+  set_int(L, "registers_per_sm", a->registers_per_sm);
+  set_int(L, "threads_per_sm", a->threads_per_sm);
+  set_int(L, "threads_per_block", a->threads_per_block);
+  host_freeze(L, "arch", true);
+  host_set_global(L, "arch");
+}
+
+static void define_request(const binding *b, lua_State *L) {
+  lua_newtable(L);
+  set_bool(L, "unaligned", b->request->unaligned);
+  set_string(L, "phase", b->phase);
+  host_freeze(L, "request", true);
+  host_set_global(L, "request");
+}
+
+/* ---- expressions as CUDA text ---- */
+
+static binding *binding_of(lua_State *L) {
+  return lua_touserdata(L, lua_upvalueindex(1));
+}
+
+/* Reads {name = "text", ...} at `table`. names[n] may be NULL: not allowed here. */
+static void read_symbols(lua_State *L, int table, const char *const names[EXPR_SYMBOL_COUNT],
+                         const char *texts[EXPR_SYMBOL_COUNT]) {
+  luaL_checktype(L, table, LUA_TTABLE);
+  memset(texts, 0, EXPR_SYMBOL_COUNT * sizeof *texts);
+  for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+    const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "(not a name)";
+    int symbol = 0;
+    while (symbol < EXPR_SYMBOL_COUNT && !(names[symbol] && strcmp(key, names[symbol]) == 0))
+      symbol++;
+    if (symbol == EXPR_SYMBOL_COUNT)
+      luaL_error(L, "no symbol '%s' here", key);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      luaL_error(L, "%s must be CUDA text, not a %s", key, luaL_typename(L, -1));
+    texts[symbol] = lua_tostring(L, -1); /* the table keeps the string alive */
+  }
+}
+
+static int print_cuda(binding *b, lua_State *L, const expr *e, const char *const names[EXPR_SYMBOL_COUNT], int table) {
+  const char *texts[EXPR_SYMBOL_COUNT];
+  read_symbols(L, table, names, texts);
+  unsigned used = expr_symbols(e);
+  for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
+    if ((used & EXPR_BIT(n)) && !texts[n])
+      return luaL_error(L, "the expression uses %s; pass %s = \"...\"", symbol_names[n], names[n] ? names[n] : "?");
+  text_clear(&b->scratch);
+  expr_print_cuda(e, b->spec->params, texts, &b->scratch);
+  host_check_memory(L, b->scratch.failed);
+  lua_pushlstring(L, b->scratch.bytes ? b->scratch.bytes : "", b->scratch.size);
+  return 1;
+}
+
+static int cuda_mask(lua_State *L) {
+  binding *b = binding_of(L);
+  const char *names[EXPR_SYMBOL_COUNT];
+  memcpy(names, symbol_names, sizeof names);
+  names[EXPR_S] = NULL;
+  return print_cuda(b, L, b->spec->mask, names, 1);
+}
+
+static int cuda_score(lua_State *L) {
+  binding *b = binding_of(L);
+  return print_cuda(b, L, b->spec->score, symbol_names, 1);
+}
+
+/* cuda_edge(name, {first = , last = , ...}): `first` and `last` are the tile's first and last row in q coordinates. */
+static int cuda_edge(lua_State *L) {
+  binding *b = binding_of(L);
+  const char *wanted = luaL_checkstring(L, 1);
+  int edge = 0;
+  while (edge < EDGE_COUNT && strcmp(wanted, edge_names[edge]) != 0)
+    edge++;
+  if (edge == EDGE_COUNT)
+    return luaL_error(L, "no edge '%s': visit_begin, visit_end, full_begin or full_end", wanted);
+  const char *names[EXPR_SYMBOL_COUNT];
+  memcpy(names, symbol_names, sizeof names);
+  names[EXPR_Q] = "first";
+  names[EXPR_I] = "last";
+  names[EXPR_K] = names[EXPR_S] = NULL;
+  return print_cuda(b, L, b->edges[edge], names, 2);
+}
+
+/* ---- small helpers ---- */
+
+/* f32(x): the nearest f32 as a hex literal, exact and free of locales: 0x1.8p+0f. */
+static int f32(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TNUMBER);
+  double wanted = lua_tonumber(L, 1);
+  float value = (float)wanted;
+  if (!isfinite(value))
+    return luaL_error(L, "f32: %f has no finite f32", wanted);
+  int exponent = 0;
+  double fraction = frexp(fabs((double)value), &exponent); /* in [0.5, 1) */
+  unsigned bits = (unsigned)ldexp(fraction, 25);           /* 25 bits: the leading 1, then 6 hex digits */
+  char digits[8] = "";
+  snprintf(digits, sizeof digits, "%06x", bits & 0xffffff);
+  size_t length = strlen(digits);
+  while (length > 0 && digits[length - 1] == '0')
+    digits[--length] = 0;
+  lua_pushfstring(L, "%s0x%d%s%sp%s%df", signbit(value) ? "-" : "", bits ? 1 : 0, length ? "." : "", digits,
+                  bits && exponent - 1 < 0 ? "" : "+", bits ? exponent - 1 : 0);
+  return 1;
+}
+
+static lua_Integer check_integer(lua_State *L, int index) {
+  if (!lua_isinteger(L, index))
+    luaL_error(L, "argument %d must be an integer, not a %s", index,
+               lua_type(L, index) == LUA_TNUMBER ? "float" : luaL_typename(L, index));
+  return lua_tointeger(L, index);
+}
+
+/* ceil_div(a, b), a >= 0, b > 0. */
+static int ceil_div(lua_State *L) {
+  lua_Integer a = check_integer(L, 1), b = check_integer(L, 2);
+  if (a < 0 || b <= 0)
+    return luaL_error(L, "ceil_div(%I, %I): needs a >= 0 and b > 0", a, b);
+  lua_pushinteger(L, a / b + (a % b != 0));
+  return 1;
+}
+
+/* round_up(a, b): the least multiple of b that is at least a; a >= 0, b > 0. */
+static int round_up(lua_State *L) {
+  ceil_div(L);
+  lua_pushinteger(L, lua_tointeger(L, -1) * lua_tointeger(L, 2));
+  return 1;
+}
+
+/* library(name): what templates/lib/NAME.lua returns, loaded once. Upvalue 1: table of loaded libraries. */
+static int library(lua_State *L) {
+  const char *name = luaL_checkstring(L, 1);
+  lua_settop(L, 1);
+  if (lua_getfield(L, lua_upvalueindex(1), name) == LUA_TBOOLEAN)
+    return luaL_error(L, "library '%s' loads itself", name);
+  if (!lua_isnil(L, -1))
+    return 1;
+  lua_pushboolean(L, 1);
+  lua_setfield(L, lua_upvalueindex(1), name);
+  host_run_file(L, lua_pushfstring(L, "lib/%s.lua", name));
+  if (!lua_istable(L, -1))
+    return luaL_error(L, "lib/%s.lua must return a table", name);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, lua_upvalueindex(1), name);
+  return 1;
+}
+
+static void define_function(binding *b, lua_State *L, const char *name, lua_CFunction function) {
+  lua_pushlightuserdata(L, b);
+  lua_pushcclosure(L, function, 1);
+  host_set_global(L, name);
+}
+
+void binding_define(binding *b, lua_State *L) {
+  define_variant(b, L);
+  define_mask(b, L);
+  define_arch(b->arch, L);
+  define_request(b, L);
+  define_function(b, L, "cuda_mask", cuda_mask);
+  define_function(b, L, "cuda_score", cuda_score);
+  define_function(b, L, "cuda_edge", cuda_edge);
+  define_function(b, L, "f32", f32);
+  define_function(b, L, "ceil_div", ceil_div);
+  define_function(b, L, "round_up", round_up);
+  lua_newtable(L);
+  lua_pushcclosure(L, library, 1);
+  host_set_global(L, "library");
+}

@@ -1,0 +1,29 @@
+/* lua_bind.h: what templates and family files see of a spec, a target and a request.
+ *
+ * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, f32, ceil_div, round_up, library. The
+ * template author's guide (docs/template-guide.md) describes each. */
+#ifndef GEN_LUA_BIND_H
+#define GEN_LUA_BIND_H
+
+#include "gen.h"
+#include "lua_host.h"
+#include "mask.h"
+
+enum { EDGE_COUNT = 4 };
+
+typedef struct binding {
+  const spec *spec;
+  const arch *arch;
+  const gen_request *request;
+  const char *phase;
+  mask_rows rows;
+  const expr *edges[EDGE_COUNT]; /* by mask_edge; in the caller's arena */
+  text scratch;                  /* freed by the caller */
+} binding;
+
+/* Analyses the mask into the arena `a`; allocation failures go to a's ARENA_TRY, so not inside host_run. */
+void binding_analyse(binding *b, arena *a);
+/* Defines the globals; throws, inside host_run. `b` must outlive the state. */
+void binding_define(binding *b, lua_State *L);
+
+#endif

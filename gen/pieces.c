@@ -1,0 +1,201 @@
+/* pieces.c: finds the pieces that a text uses, renders them, and puts the source together. See pieces.h. */
+#include "pieces.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- identifiers ---- */
+
+static bool is_word(char c) {
+  return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Skips what is no code at p: white space, comments, literals, numbers, other marks. Returns the start of the next
+ * identifier or `end`. */
+static const char *next_identifier(const char *p, const char *end) {
+  while (p < end) {
+    if (isalpha((unsigned char)*p) || *p == '_')
+      return p;
+    if (p[0] == '/' && p + 1 < end && p[1] == '/') {
+      const char *newline = memchr(p, '\n', (size_t)(end - p));
+      p = newline ? newline : end;
+    } else if (p[0] == '/' && p + 1 < end && p[1] == '*') {
+      for (p += 2; p < end && !(p[0] == '*' && p + 1 < end && p[1] == '/');)
+        p++;
+      p = p < end ? p + 2 : end;
+    } else if (*p == '"' || *p == '\'') {
+      char quote = *p++;
+      for (; p < end && *p != quote && *p != '\n'; p++)
+        if (*p == '\\')
+          p++;
+      p = p < end ? p + 1 : end;
+    } else if (isdigit((unsigned char)*p)) { /* a number with its suffixes: 0x1.8p+0f is no identifier */
+      while (p < end && (is_word(*p) || *p == '.' || *p == '\'' || ((*p == '+' || *p == '-') && strchr("eEpP", p[-1]))))
+        p++;
+    } else {
+      p++;
+    }
+  }
+  return end;
+}
+
+/* True when the identifier at p follows `.` or `->`: a member, whatever its name. */
+static bool is_member(const char *begin, const char *p) {
+  while (p > begin && (p[-1] == ' ' || p[-1] == '\n'))
+    p--;
+  return (p > begin && p[-1] == '.') || (p - begin >= 2 && p[-2] == '-' && p[-1] == '>');
+}
+
+/* ---- use ---- */
+
+static int compare_pieces(const void *a, const void *b) {
+  return strcmp(((const piece *)a)->name, ((const piece *)b)->name);
+}
+
+/* Index of a piece by name, or -1. The pieces are sorted. */
+static int find_piece(const renderer *r, const char *name, size_t length) {
+  int low = 0, high = r->npieces;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    const char *other = r->pieces[middle].name;
+    int order = strncmp(name, other, length);
+    if (order == 0 && other[length] != 0)
+      order = -1;
+    if (order == 0)
+      return middle;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return -1;
+}
+
+static int compare_ints(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+static void use_pieces(renderer *r, const char *bytes, size_t size, int user);
+
+/* Renders a piece, after those it uses. `user`: the piece that names it, -1 for the kernel. */
+static void use_piece(renderer *r, int index, int user) {
+  piece *p = &r->pieces[index];
+  lua_State *L = r->host->L;
+  if (p->state == PIECE_DONE)
+    return;
+  if (p->state == PIECE_RENDERING)
+    luaL_error(L, "%s:%d: pieces '%s' and '%s' use each other", r->templates[p->template_index].path, p->line, p->name,
+               r->pieces[user].name);
+  p->state = PIECE_RENDERING;
+  r->current = &p->out;
+  r->indent = 0;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, p->function);
+  lua_call(L, 0, 0);
+  host_check_memory(L, p->out.bytes.failed);
+  use_pieces(r, p->out.bytes.bytes, p->out.bytes.size, index);
+  p->state = PIECE_DONE;
+  r->order[r->norder++] = index;
+}
+
+/* Uses every piece named in a text, in order of their names. */
+static void use_pieces(renderer *r, const char *bytes, size_t size, int user) {
+  lua_State *L = r->host->L;
+  luaL_checkstack(L, 4, "pieces use each other too deeply");
+  /* Lua memory: released even when an error is thrown. */
+  int *used = lua_newuserdatauv(L, ((size_t)r->npieces + 1) * sizeof *used, 0);
+  bool *seen = lua_newuserdatauv(L, (size_t)r->npieces + 1, 0);
+  memset(seen, 0, (size_t)r->npieces + 1);
+  int count = 0;
+  const char *end = bytes + size;
+  for (const char *p = bytes; size && (p = next_identifier(p, end)) < end;) {
+    const char *start = p;
+    while (p < end && is_word(*p))
+      p++;
+    int index = find_piece(r, start, (size_t)(p - start));
+    if (index >= 0 && index != user && !seen[index] && !is_member(bytes, start)) {
+      seen[index] = true;
+      used[count++] = index;
+    }
+  }
+  qsort(used, (size_t)count, sizeof *used, compare_ints);
+  for (int n = 0; n < count; n++) {
+    if (user >= 0 && r->pieces[user].primitive && !r->pieces[used[n]].primitive)
+      luaL_error(L, "%s:%d: primitive '%s' uses '%s', which is not a primitive",
+                 r->templates[r->pieces[user].template_index].path, r->pieces[user].line, r->pieces[user].name,
+                 r->pieces[used[n]].name);
+    use_piece(r, used[n], user);
+  }
+  lua_pop(L, 2);
+}
+
+/* ---- putting together ---- */
+
+/* The pieces of one marker, a blank line around those of more than one line. */
+static void add_pieces(renderer *r, output *to, bool primitives) {
+  bool first = true, previous_long = false;
+  for (int n = 0; n < r->norder; n++) {
+    const piece *p = &r->pieces[r->order[n]];
+    if (p->primitive != primitives || p->out.nlines == 0)
+      continue;
+    if (first && primitives)
+      output_add_line(to, (gen_line){0, 0}, "#ifndef QKV_EMU // the emulator's header has its own");
+    if (!first && (previous_long || p->out.nlines > 1))
+      output_add_line(to, (gen_line){0, 0}, "");
+    output_append(to, &p->out, 0, p->out.nlines);
+    first = false;
+    previous_long = p->out.nlines > 1;
+  }
+  if (!first && primitives)
+    output_add_line(to, (gen_line){0, 0}, "#endif // QKV_EMU");
+}
+
+/* Throws when pieces are in use and the kernel has no place for them. */
+static void check_markers(const renderer *r, const char *kernel) {
+  static const char *const names[MARKER_COUNT] = {"primitives()", "pieces()"};
+  for (int n = 0; n < r->norder; n++) {
+    const piece *p = &r->pieces[r->order[n]];
+    int marker = p->primitive ? MARKER_PRIMITIVES : MARKER_PIECES;
+    if (r->marker_line[marker] < 0)
+      luaL_error(r->host->L, "%s:1: uses '%s' but has no %s", kernel, p->name, names[marker]);
+  }
+}
+
+void renderer_finish(renderer *r, gen_kernel *k) {
+  lua_State *L = r->host->L;
+  host_check_memory(L, r->main.bytes.failed);
+  r->finishing = true;
+  qsort(r->pieces, (size_t)r->npieces, sizeof *r->pieces, compare_pieces);
+  r->order = calloc((size_t)r->npieces + 1, sizeof *r->order);
+  host_check_memory(L, !r->order);
+  use_pieces(r, r->main.bytes.bytes, r->main.bytes.size, -1);
+  check_markers(r, r->main.nlines ? r->templates[r->kernel_template].path : "");
+
+  output *all = &r->assembled;
+  int done = 0;
+  int first = r->marker_line[0] <= r->marker_line[1] ? 0 : 1;
+  for (int step = 0; step < MARKER_COUNT; step++) {
+    int marker = step == 0 ? first : 1 - first;
+    if (r->marker_line[marker] < 0)
+      continue;
+    output_append(all, &r->main, done, r->marker_line[marker]);
+    done = r->marker_line[marker];
+    add_pieces(r, all, marker == MARKER_PRIMITIVES);
+  }
+  output_append(all, &r->main, done, r->main.nlines);
+  host_check_memory(L, all->bytes.failed);
+
+  char **paths = calloc((size_t)r->ntemplates + 1, sizeof *paths);
+  host_check_memory(L, !paths);
+  for (int n = 0; n < r->ntemplates; n++) {
+    paths[n] = r->templates[n].path;
+    r->templates[n].path = NULL;
+  }
+  k->source = all->bytes;
+  k->lines = all->lines;
+  k->nlines = all->nlines;
+  k->templates = paths;
+  k->ntemplates = r->ntemplates;
+  *all = (output){0};
+}
