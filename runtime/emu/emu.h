@@ -43,6 +43,9 @@ typedef struct emu_api {
   int64_t (*grid_size)(void);
   unsigned char *(*shared)(void); /* start of the arena */
 
+  /* Where in the kernel the call below comes from (a return address), for reports. Stored before every call that can fail. */
+  const void **pc;
+
   /* Every plain load and store of the kernel, before it happens. write: 0 or 1. */
   void (*access)(const void *address, int bytes, int write);
 

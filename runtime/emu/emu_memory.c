@@ -1,0 +1,159 @@
+/* emu_memory.c: device memory. Every allocation has its own pages between two guard pages, its exact size is known, and
+ * freed ranges keep their addresses for a while, so that off-by-one, wild and late accesses are told apart.
+ *
+ * A table sorted by address, and the entry found last: kernels walk through few allocations. Caller holds emu_lock. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+enum { QUARANTINE = 1024 }; /* freed ranges that are remembered */
+
+typedef struct range {
+  uintptr_t low;
+  size_t bytes;
+  unsigned char *map; /* with the guards */
+  size_t map_bytes;
+  uint64_t freed; /* 0: live; else the number of the free, for the oldest to go first */
+} range;
+
+static range *table;
+static int count, capacity, freed_count;
+static uint64_t free_number;
+static int last; /* index found last */
+
+/* Index of the last range that starts at or before the address; -1: none. */
+static int find(uintptr_t address) {
+  int low = 0, high = count;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (table[middle].low <= address)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low - 1;
+}
+
+static bool holds(const range *r, uintptr_t address, size_t bytes) {
+  return !r->freed && address - r->low <= r->bytes && bytes <= r->bytes - (address - r->low);
+}
+
+bool memory_contains(const void *address, size_t bytes) {
+  uintptr_t at = (uintptr_t)address;
+  if (last < count && holds(&table[last], at, bytes))
+    return true;
+  int i = find(at);
+  if (i < 0 || !holds(&table[i], at, bytes))
+    return false;
+  last = i;
+  return true;
+}
+
+static void drop(int i) {
+  munmap(table[i].map, table[i].map_bytes);
+  memmove(&table[i], &table[i + 1], (size_t)(count - i - 1) * sizeof *table);
+  count--;
+  if (!count) {
+    free(table);
+    table = NULL;
+    capacity = 0;
+  }
+}
+
+void *memory_alloc(size_t bytes) {
+  size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  if (bytes > SIZE_MAX / 2)
+    return NULL;
+  if (count == capacity) {
+    int more = capacity ? 2 * capacity : 64;
+    range *grown = realloc(table, (size_t)more * sizeof *table);
+    if (!grown)
+      return NULL;
+    table = grown;
+    capacity = more;
+  }
+  size_t body = (bytes + page - 1) / page * page;
+  range r = {.bytes = bytes, .map_bytes = body + 2 * page};
+  void *map = mmap(NULL, r.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED)
+    return NULL;
+  r.map = map;
+  r.low = (uintptr_t)(r.map + page);
+  if (body && mprotect(r.map + page, body, PROT_READ | PROT_WRITE)) {
+    munmap(r.map, r.map_bytes);
+    return NULL;
+  }
+  memset(r.map + page, EMU_POISON, body);
+  int i = find(r.low) + 1;
+  memmove(&table[i + 1], &table[i], (size_t)(count - i) * sizeof *table);
+  table[i] = r;
+  count++;
+  return r.map + page;
+}
+
+bool memory_free(void *memory) {
+  int i = find((uintptr_t)memory);
+  if (i < 0 || table[i].low != (uintptr_t)memory || table[i].freed)
+    return false;
+  /* The address space stays taken, the pages go. */
+  if (mmap(table[i].map, table[i].map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+           0) == MAP_FAILED) {
+    drop(i);
+    return true;
+  }
+  table[i].freed = ++free_number;
+  if (++freed_count > QUARANTINE) {
+    int oldest = -1;
+    for (int k = 0; k < count; k++)
+      if (table[k].freed && (oldest < 0 || table[k].freed < table[oldest].freed))
+        oldest = k;
+    drop(oldest);
+    freed_count--;
+  }
+  return true;
+}
+
+void memory_forget_freed(void) {
+  for (int i = count; i-- > 0;)
+    if (table[i].freed)
+      drop(i);
+  freed_count = 0;
+}
+
+/* The range whose pages or guards hold the address. */
+static const range *neighbour(uintptr_t address) {
+  for (int i = find(address), k = i; k <= i + 1; k++)
+    if (k >= 0 && k < count && address - (uintptr_t)table[k].map < table[k].map_bytes)
+      return &table[k];
+  return NULL;
+}
+
+const char *memory_describe(const void *address, int bytes, char *out, size_t size) {
+  uintptr_t at = (uintptr_t)address;
+  const range *r = neighbour(at);
+  if (!r) {
+    snprintf(out, size, "global address 0x%" PRIxPTR " is in no allocation%s", at, at < 4096 ? " (null pointer)" : "");
+    return EMU_FAULT_OUT_OF_BOUNDS;
+  }
+  const char *what = r->freed ? "freed " : "";
+  if (at < r->low)
+    snprintf(out, size, "global address 0x%" PRIxPTR ", %zu bytes before the %sallocation of %zu bytes at 0x%" PRIxPTR,
+             at, (size_t)(r->low - at), what, r->bytes, r->low);
+  else if (at - r->low >= r->bytes)
+    snprintf(out, size,
+             "global address 0x%" PRIxPTR ", %zu bytes past the end of the %sallocation of %zu bytes at 0x%" PRIxPTR,
+             at, (size_t)(at - r->low) - r->bytes, what, r->bytes, r->low);
+  else
+    snprintf(out, size,
+             "global address 0x%" PRIxPTR ", %d bytes at offset %zu of the %sallocation of %zu bytes at 0x%" PRIxPTR,
+             at, bytes, (size_t)(at - r->low), what, r->bytes, r->low);
+  return r->freed ? EMU_FAULT_FREED : EMU_FAULT_OUT_OF_BOUNDS;
+}

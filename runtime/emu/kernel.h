@@ -1,0 +1,390 @@
+/* kernel.h: what g++ includes before a generated kernel, so that the same source that NVRTC compiles runs on the
+ * emulator. CUDA's keywords and the built-ins that kernels use, the twin of every primitive of templates/prim, and the
+ * access callbacks that -fsanitize=thread inserts, all forwarded to the emulator through the bound emu_api.
+ *
+ * C++17, no library headers: compile time counts. Anything of CUDA that is not here does not compile, on purpose: a
+ * kernel reaches barriers, shuffles and asynchronous copies through primitives only. */
+#ifndef RUNTIME_EMU_KERNEL_H
+#define RUNTIME_EMU_KERNEL_H
+
+#include "emu.h"
+#include "formats.h"
+
+#define EMU_PLAIN __attribute__((no_sanitize("thread"))) /* the emulator's own code is not checked */
+#define EMU_HIDDEN extern "C" __attribute__((visibility("hidden"))) EMU_PLAIN
+#define EMU_EXPORT extern "C" __attribute__((visibility("default"))) EMU_PLAIN
+#define EMU_TWIN                                                                                                       \
+  static EMU_PLAIN __attribute__((noinline, unused)) /* a call, so that it knows its place in the kernel */
+#define EMU_PURE static inline EMU_PLAIN __attribute__((unused))
+#define EMU_HERE __builtin_return_address(0)
+#define EMU_CALL(function) (*emu->pc = EMU_HERE, emu->function)
+
+static const emu_api *emu;
+EMU_EXPORT void qkv_emu_bind(const emu_api *api) {
+  emu = api;
+}
+EMU_EXPORT int qkv_emu_abi() {
+  return EMU_ABI;
+}
+
+/* ---- Keywords
+ * -------------------------------------------------------------------------------------------------------- */
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static const
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static_assert(false, "shared memory is reached through shared_arena()");
+
+struct emu_dim3 {
+  unsigned x, y, z;
+};
+EMU_PURE emu_dim3 emu_thread_index() {
+  return {(unsigned)emu->thread_index(), 0u, 0u};
+}
+EMU_PURE emu_dim3 emu_block_index() {
+  return {(unsigned)emu->block_index(), 0u, 0u};
+}
+EMU_PURE emu_dim3 emu_block_size() {
+  return {(unsigned)emu->block_size(), 1u, 1u};
+}
+EMU_PURE emu_dim3 emu_grid_size() {
+  return {(unsigned)emu->grid_size(), 1u, 1u};
+}
+#define threadIdx emu_thread_index()
+#define blockIdx emu_block_index()
+#define blockDim emu_block_size()
+#define gridDim emu_grid_size()
+
+/* The entry as the device calls it, and the size of its parameter struct, to be compared with the manifest's. */
+#define QKV_EMU_ENTRY(entry)                                                                                           \
+  EMU_EXPORT void emu_entry_##entry(const void *params) {                                                              \
+    entry(*(const qkv_params *)params);                                                                                \
+  }                                                                                                                    \
+  EMU_EXPORT unsigned long emu_params_size_##entry() {                                                                 \
+    return sizeof(qkv_params);                                                                                         \
+  }
+
+/* ---- Access callbacks
+ * -------------------------------------------------------------------------------------------------- */
+
+/* What may be unaligned, or is of odd size, is checked byte by byte. */
+static EMU_PLAIN void emu_access_bytes(const void *address, unsigned long bytes, int write, const void *pc) {
+  *emu->pc = pc;
+  for (unsigned long i = 0; i < bytes; i++)
+    emu->access((const char *)address + i, 1, write);
+}
+#define EMU_CALLBACKS(bytes)                                                                                           \
+  EMU_HIDDEN void __tsan_read##bytes(void *p) {                                                                        \
+    EMU_CALL(access)(p, bytes, 0);                                                                                     \
+  }                                                                                                                    \
+  EMU_HIDDEN void __tsan_write##bytes(void *p) {                                                                       \
+    EMU_CALL(access)(p, bytes, 1);                                                                                     \
+  }                                                                                                                    \
+  EMU_HIDDEN void __tsan_volatile_read##bytes(void *p) {                                                               \
+    EMU_CALL(access)(p, bytes, 0);                                                                                     \
+  }                                                                                                                    \
+  EMU_HIDDEN void __tsan_volatile_write##bytes(void *p) {                                                              \
+    EMU_CALL(access)(p, bytes, 1);                                                                                     \
+  }                                                                                                                    \
+  EMU_HIDDEN void __tsan_unaligned_read##bytes(void *p) {                                                              \
+    emu_access_bytes(p, bytes, 0, EMU_HERE);                                                                           \
+  }                                                                                                                    \
+  EMU_HIDDEN void __tsan_unaligned_write##bytes(void *p) {                                                             \
+    emu_access_bytes(p, bytes, 1, EMU_HERE);                                                                           \
+  }
+EMU_CALLBACKS(1)
+EMU_CALLBACKS(2)
+EMU_CALLBACKS(4)
+EMU_CALLBACKS(8)
+EMU_CALLBACKS(16)
+#undef EMU_CALLBACKS
+EMU_HIDDEN void __tsan_read_range(void *p, unsigned long bytes) {
+  emu_access_bytes(p, bytes, 0, EMU_HERE);
+}
+EMU_HIDDEN void __tsan_write_range(void *p, unsigned long bytes) {
+  emu_access_bytes(p, bytes, 1, EMU_HERE);
+}
+EMU_HIDDEN void __tsan_vptr_read(void **p) {
+  EMU_CALL(access)(p, sizeof *p, 0);
+}
+EMU_HIDDEN void __tsan_vptr_update(void **p, void *) {
+  EMU_CALL(access)(p, sizeof *p, 1);
+}
+EMU_HIDDEN void __tsan_func_entry(void *) {}
+EMU_HIDDEN void __tsan_func_exit(void *) {}
+EMU_HIDDEN void __tsan_init() {}
+
+/* g++ calls these for large copies and fills; the library's are not instrumented. */
+#define EMU_LOOP __attribute__((optimize("no-tree-loop-distribute-patterns")))
+EMU_HIDDEN EMU_LOOP void *memmove(void *to, const void *from, unsigned long bytes) {
+  emu_access_bytes(from, bytes, 0, EMU_HERE);
+  emu_access_bytes(to, bytes, 1, EMU_HERE);
+  char *t = (char *)to;
+  const char *f = (const char *)from;
+  for (unsigned long i = 0; i < bytes; i++) {
+    unsigned long at = t <= f ? i : bytes - 1 - i;
+    t[at] = f[at];
+  }
+  return to;
+}
+EMU_HIDDEN EMU_LOOP void *memcpy(void *__restrict__ to, const void *__restrict__ from, unsigned long bytes) {
+  emu_access_bytes(from, bytes, 0, EMU_HERE);
+  emu_access_bytes(to, bytes, 1, EMU_HERE);
+  for (unsigned long i = 0; i < bytes; i++)
+    ((char *)to)[i] = ((const char *)from)[i];
+  return to;
+}
+EMU_HIDDEN EMU_LOOP void *memset(void *to, int value, unsigned long bytes) {
+  emu_access_bytes(to, bytes, 1, EMU_HERE);
+  for (unsigned long i = 0; i < bytes; i++)
+    ((char *)to)[i] = (char)value;
+  return to;
+}
+
+/* ---- Vector types: moved as one access of their whole size, which the compiler would split
+ * --------------------------------- */
+
+#define EMU_VECTOR_COMMON(name)                                                                                        \
+  name() = default;                                                                                                    \
+  EMU_PLAIN __attribute__((noinline)) name(const name &other) {                                                        \
+    EMU_CALL(access)(&other, sizeof *this, 0);                                                                         \
+    set(other);                                                                                                        \
+  }                                                                                                                    \
+  EMU_PLAIN __attribute__((noinline)) name &operator=(const name &other) {                                             \
+    EMU_CALL(access)(&other, sizeof *this, 0);                                                                         \
+    EMU_CALL(access)(this, sizeof *this, 1);                                                                           \
+    set(other);                                                                                                        \
+    return *this;                                                                                                      \
+  }
+#define EMU_VECTOR2(name, type)                                                                                        \
+  struct __attribute__((aligned(2 * sizeof(type)))) name {                                                             \
+    type x, y;                                                                                                         \
+    name(type x_, type y_) : x(x_), y(y_) {}                                                                           \
+    EMU_PLAIN void set(const name &o) { x = o.x, y = o.y; }                                                            \
+    EMU_VECTOR_COMMON(name)                                                                                            \
+  };                                                                                                                   \
+  static inline name make_##name(type x, type y) {                                                                     \
+    return name(x, y);                                                                                                 \
+  }
+#define EMU_VECTOR4(name, type)                                                                                        \
+  struct __attribute__((aligned(4 * sizeof(type)))) name {                                                             \
+    type x, y, z, w;                                                                                                   \
+    name(type x_, type y_, type z_, type w_) : x(x_), y(y_), z(z_), w(w_) {}                                           \
+    EMU_PLAIN void set(const name &o) { x = o.x, y = o.y, z = o.z, w = o.w; }                                          \
+    EMU_VECTOR_COMMON(name)                                                                                            \
+  };                                                                                                                   \
+  static inline name make_##name(type x, type y, type z, type w) {                                                     \
+    return name(x, y, z, w);                                                                                           \
+  }
+EMU_VECTOR2(int2, int)
+EMU_VECTOR2(uint2, unsigned)
+EMU_VECTOR2(float2, float)
+EMU_VECTOR4(int4, int)
+EMU_VECTOR4(uint4, unsigned)
+EMU_VECTOR4(float4, float)
+
+/* ---- Built-in functions of CUDA
+ * ---------------------------------------------------------------------------------------------- */
+
+EMU_PURE float __int_as_float(int bits) {
+  return format_float((uint32_t)bits);
+}
+EMU_PURE float __uint_as_float(unsigned bits) {
+  return format_float(bits);
+}
+EMU_PURE int __float_as_int(float value) {
+  return (int)format_bits(value);
+}
+EMU_PURE unsigned __float_as_uint(float value) {
+  return format_bits(value);
+}
+
+#define EMU_MIN_MAX(result, first, second)                                                                             \
+  EMU_PURE result min(first a, second b) {                                                                             \
+    return (result)a < (result)b ? (result)a : (result)b;                                                              \
+  }                                                                                                                    \
+  EMU_PURE result max(first a, second b) {                                                                             \
+    return (result)a > (result)b ? (result)a : (result)b;                                                              \
+  }
+EMU_MIN_MAX(int, int, int)
+EMU_MIN_MAX(unsigned, unsigned, unsigned)
+EMU_MIN_MAX(unsigned, int, unsigned)
+EMU_MIN_MAX(unsigned, unsigned, int)
+EMU_MIN_MAX(long, long, long)
+EMU_MIN_MAX(unsigned long, unsigned long, unsigned long)
+EMU_MIN_MAX(long long, long long, long long)
+EMU_MIN_MAX(unsigned long long, unsigned long long, unsigned long long)
+#undef EMU_MIN_MAX
+EMU_PURE float min(float a, float b) {
+  return __builtin_fminf(a, b);
+}
+EMU_PURE float max(float a, float b) {
+  return __builtin_fmaxf(a, b);
+}
+
+/* The C library's. */
+#define EMU_MATH1(name) extern "C" float name(float) noexcept;
+#define EMU_MATH2(name) extern "C" float name(float, float) noexcept;
+EMU_MATH1(fabsf)
+EMU_MATH1(sqrtf)
+EMU_MATH1(floorf)
+EMU_MATH1(ceilf)
+EMU_MATH1(truncf)
+EMU_MATH1(expf)
+EMU_MATH1(exp2f)
+EMU_MATH1(logf)
+EMU_MATH1(log2f)
+EMU_MATH1(tanhf)
+EMU_MATH1(sinf)
+EMU_MATH1(cosf)
+EMU_MATH2(fmaxf)
+EMU_MATH2(fminf)
+EMU_MATH2(powf)
+EMU_MATH2(fmodf)
+extern "C" float fmaf(float, float, float) noexcept;
+extern "C" int abs(int) noexcept;
+#undef EMU_MATH1
+#undef EMU_MATH2
+EMU_PURE float rsqrtf(float x) {
+  return 1.0f / sqrtf(x);
+}
+
+/* ---- Twins of templates/prim
+ * ---------------------------------------------------------------------------------------------------- */
+
+EMU_PURE unsigned char *shared_arena() {
+  return emu->shared();
+}
+/* A pointer outside the arena gives 0, which no primitive takes. */
+EMU_PURE unsigned smem_addr(const void *pointer) {
+  unsigned long offset = (unsigned long)pointer - (unsigned long)emu->shared();
+  return offset <= EMU_SHARED_MAX ? (unsigned)offset + EMU_SHARED_BASE : 0u;
+}
+
+EMU_TWIN void cp_async_16(unsigned to, const void *from) {
+  EMU_CALL(cp_async)(to, from, 16, 16);
+}
+EMU_TWIN void cp_async_16_zfill(unsigned to, const void *from, int source_bytes) {
+  EMU_CALL(cp_async)(to, from, 16, source_bytes);
+}
+EMU_TWIN void cp_async_commit() {
+  EMU_CALL(cp_async_commit)();
+}
+EMU_TWIN void cp_async_wait_0() {
+  EMU_CALL(cp_async_wait)(0);
+}
+EMU_TWIN void cp_async_wait_1() {
+  EMU_CALL(cp_async_wait)(1);
+}
+EMU_TWIN void cp_async_wait_2() {
+  EMU_CALL(cp_async_wait)(2);
+}
+EMU_TWIN void cp_async_wait_3() {
+  EMU_CALL(cp_async_wait)(3);
+}
+EMU_TWIN void cp_async_wait_4() {
+  EMU_CALL(cp_async_wait)(4);
+}
+EMU_TWIN void cp_async_wait_5() {
+  EMU_CALL(cp_async_wait)(5);
+}
+EMU_TWIN void cp_async_wait_6() {
+  EMU_CALL(cp_async_wait)(6);
+}
+EMU_TWIN void cp_async_wait_7() {
+  EMU_CALL(cp_async_wait)(7);
+}
+
+EMU_TWIN void ldmatrix_x1(unsigned *r, unsigned address) {
+  EMU_CALL(ldmatrix)(r, 1, 0, address);
+}
+EMU_TWIN void ldmatrix_x2(unsigned *r, unsigned address) {
+  EMU_CALL(ldmatrix)(r, 2, 0, address);
+}
+EMU_TWIN void ldmatrix_x4(unsigned *r, unsigned address) {
+  EMU_CALL(ldmatrix)(r, 4, 0, address);
+}
+EMU_TWIN void ldmatrix_x1_trans(unsigned *r, unsigned address) {
+  EMU_CALL(ldmatrix)(r, 1, 1, address);
+}
+EMU_TWIN void ldmatrix_x2_trans(unsigned *r, unsigned address) {
+  EMU_CALL(ldmatrix)(r, 2, 1, address);
+}
+EMU_TWIN void ldmatrix_x4_trans(unsigned *r, unsigned address) {
+  EMU_CALL(ldmatrix)(r, 4, 1, address);
+}
+
+#define EMU_MMA(name, format)                                                                                          \
+  EMU_TWIN void name(float *d, const unsigned *a, unsigned b0, unsigned b1) {                                          \
+    const uint32_t b[2] = {b0, b1};                                                                                    \
+    EMU_CALL(mma_m16n8k16)(d, a, b, d, format);                                                                        \
+  }
+EMU_MMA(mma_m16n8k16_f16, 0)
+EMU_MMA(mma_m16n8k16_bf16, 1)
+#undef EMU_MMA
+
+EMU_TWIN unsigned shuffle_xor_b32(unsigned value, int lane_mask) {
+  return EMU_CALL(shuffle_xor)(value, lane_mask);
+}
+EMU_TWIN float shuffle_xor_f32(float value, int lane_mask) {
+  return format_float(EMU_CALL(shuffle_xor)(format_bits(value), lane_mask));
+}
+EMU_TWIN float shuffle_f32(float value, int lane) {
+  return format_float(EMU_CALL(shuffle_index)(format_bits(value), lane));
+}
+EMU_TWIN int vote_any(int predicate) {
+  return EMU_CALL(vote_any)(predicate);
+}
+EMU_TWIN void warp_sync() {
+  EMU_CALL(warp_barrier)();
+}
+EMU_TWIN void block_sync() {
+  EMU_CALL(block_barrier)(0, emu->block_size());
+}
+EMU_TWIN void bar_sync(int id, int threads) {
+  EMU_CALL(block_barrier)(id, threads);
+}
+
+/* The approximations are .ftz: subnormal operands and results are zero of the same sign. */
+EMU_PURE float emu_flush(float x) {
+  return (format_bits(x) & 0x7f800000u) == 0 ? format_float(format_bits(x) & 0x80000000u) : x;
+}
+EMU_PURE float exp2_approx(float x) {
+  return emu_flush(exp2f(emu_flush(x)));
+}
+EMU_PURE float log2_approx(float x) {
+  return emu_flush(log2f(emu_flush(x)));
+}
+EMU_PURE float rcp_approx(float x) {
+  return emu_flush(1.0f / emu_flush(x));
+}
+EMU_PURE float tanh_approx(float x) {
+  return tanhf(x);
+}
+
+EMU_PURE float bf16_to_f32(unsigned short bits) {
+  return format_from_bf16(bits);
+}
+EMU_PURE float f16_to_f32(unsigned short bits) {
+  return format_from_f16(bits);
+}
+EMU_PURE unsigned short f32_to_bf16(float value) {
+  return format_to_bf16(value);
+}
+EMU_PURE unsigned short f32_to_f16(float value) {
+  return format_to_f16(value);
+}
+EMU_PURE unsigned pack_bf16x2(float low, float high) {
+  return (unsigned)format_to_bf16(low) | (unsigned)format_to_bf16(high) << 16;
+}
+EMU_PURE unsigned pack_f16x2(float low, float high) {
+  return (unsigned)format_to_f16(low) | (unsigned)format_to_f16(high) << 16;
+}
+
+#endif

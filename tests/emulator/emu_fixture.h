@@ -1,0 +1,93 @@
+/* emu_fixture.h: one compiled source, loaded into an emulated device of any seed, for the tests of the emulator. */
+#ifndef TESTS_EMU_FIXTURE_H
+#define TESTS_EMU_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "device.h"
+
+/* Every test source declares its parameters so: two buffers and two numbers. */
+#define FIXTURE_PARAMS "struct qkv_params { const void *in; void *out; int mode, n; };\n"
+typedef struct fixture_params {
+  const void *in;
+  void *out;
+  int mode, n;
+} fixture_params;
+
+static device_image fixture_image;
+
+static inline int fixture_compile(const char *source) {
+  qkv_status status = compiler_emulator.compile(source, "sm_80", &fixture_image);
+  if (status)
+    fprintf(stderr, "%s\n", error_message());
+  return status;
+}
+
+/* A device with the image loaded. */
+typedef struct fixture {
+  device *d;
+  device_module *m;
+} fixture;
+
+static inline fixture fixture_open(uint64_t seed) {
+  fixture f;
+  qkv_options options = QKV_OPTIONS_INIT;
+  options.emu_seed = seed;
+  assert_int_equal(device_emu.open(0, &options, &f.d), QKV_OK);
+  assert_int_equal(device_emu.load(f.d, fixture_image.bytes, fixture_image.size, "test", &f.m), QKV_OK);
+  return f;
+}
+
+static inline void fixture_close(fixture *f) {
+  device_emu.unload(f->d, f->m);
+  device_emu.close(f->d);
+}
+
+static inline qkv_status fixture_launch(fixture *f, const char *entry, int64_t grid, int block, int shared_bytes,
+                                        const fixture_params *params) {
+  device_kernel *k;
+  if (device_emu.kernel(f->d, f->m, entry, shared_bytes, &k))
+    fail_msg("%s", error_message());
+  return device_emu.launch(f->d, k, &(device_launch){grid, block, shared_bytes, params, sizeof *params}, NULL);
+}
+
+static inline void *fixture_upload(fixture *f, const void *bytes, size_t size) {
+  void *memory;
+  assert_int_equal(device_emu.alloc(f->d, size, &memory), QKV_OK);
+  if (bytes)
+    assert_int_equal(device_emu.copy_to_device(f->d, memory, bytes, size), QKV_OK);
+  return memory;
+}
+
+/* Runs one kernel over host buffers: in (in_size bytes) and out (out_size bytes, also the initial content). */
+static inline qkv_status fixture_run(uint64_t seed, const char *entry, int64_t grid, int block, int shared_bytes,
+                                     int mode, int n, const void *in, size_t in_size, void *out, size_t out_size) {
+  fixture f = fixture_open(seed);
+  fixture_params p = {fixture_upload(&f, in, in_size), fixture_upload(&f, out, out_size), mode, n};
+  qkv_status status = fixture_launch(&f, entry, grid, block, shared_bytes, &p);
+  assert_int_equal(device_emu.copy_to_host(f.d, out, p.out, out_size), QKV_OK);
+  assert_int_equal(device_emu.free(f.d, (void *)(uintptr_t)p.in), QKV_OK);
+  assert_int_equal(device_emu.free(f.d, p.out), QKV_OK);
+  fixture_close(&f);
+  return status;
+}
+
+static inline uint32_t fixture_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(*state >> 33);
+}
+
+/* Uniform in [-1, 1). */
+static inline float fixture_uniform(uint64_t *state) {
+  return (float)((int)(fixture_random(state) & 0xffff) - 0x8000) / 32768;
+}
+
+#endif
