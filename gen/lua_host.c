@@ -32,6 +32,8 @@ static void describe_place(lua_State *L, char *out, size_t size) {
   }
 }
 
+void *(*host_realloc)(void *block, size_t size) = realloc;
+
 static void *limited_alloc(void *user, void *block, size_t old_size, size_t new_size) {
   lua_host *h = user;
   size_t held = block ? old_size : 0; /* for new blocks Lua passes a type tag in old_size */
@@ -46,7 +48,7 @@ static void *limited_alloc(void *user, void *block, size_t old_size, size_t new_
       describe_place(h->L, h->where, sizeof h->where);
     return NULL;
   }
-  void *moved = realloc(block, new_size);
+  void *moved = host_realloc(block, new_size);
   if (moved)
     h->memory += new_size - held;
   return moved;

@@ -30,6 +30,9 @@ typedef struct lua_host {
   char where[96];       /* "path:line: " of the allocation that hit the limit */
 } lua_host;
 
+/* Where Lua's memory comes from; tests replace it to fail at the n-th call. Freed with free(). */
+extern void *(*host_realloc)(void *block, size_t size);
+
 /* Opens a state. On failure h->L is NULL. `error` must outlive the host. */
 gen_status host_open(lua_host *h, const char *override, gen_error *error);
 void host_close(lua_host *h);

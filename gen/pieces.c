@@ -72,62 +72,94 @@ static int find_piece(const renderer *r, const char *name, size_t length) {
   return -1;
 }
 
-static int compare_ints(const void *a, const void *b) {
-  int x = *(const int *)a, y = *(const int *)b;
-  return (x > y) - (x < y);
+/* Lists the pieces named in a text, other than `user` itself (-1: the kernel), into `used`; returns how many. */
+static int find_used(const renderer *r, const text *t, int user, bool *seen, int *used) {
+  int count = 0;
+  memset(seen, 0, (size_t)r->npieces + 1);
+  const char *begin = t->bytes, *end = begin + t->size;
+  for (const char *p = begin; t->size && (p = next_identifier(p, end)) < end;) {
+    const char *start = p;
+    while (p < end && is_word(*p))
+      p++;
+    int index = find_piece(r, start, (size_t)(p - start));
+    if (index >= 0 && index != user && !seen[index] && !is_member(begin, start)) {
+      seen[index] = true;
+      used[count++] = index;
+    }
+  }
+  return count;
 }
 
-static void use_pieces(renderer *r, const char *bytes, size_t size, int user);
-
-/* Renders a piece, after those it uses. `user`: the piece that names it, -1 for the kernel. */
-static void use_piece(renderer *r, int index, int user) {
-  piece *p = &r->pieces[index];
+/* Renders a piece and notes what it uses. */
+static void render_piece(renderer *r, int index, bool *seen, int *used) {
   lua_State *L = r->host->L;
-  if (p->state == PIECE_DONE)
-    return;
-  if (p->state == PIECE_RENDERING)
-    luaL_error(L, "%s:%d: pieces '%s' and '%s' use each other", r->templates[p->template_index].path, p->line, p->name,
-               r->pieces[user].name);
-  p->state = PIECE_RENDERING;
+  piece *p = &r->pieces[index];
+  p->state = PIECE_RENDERED;
   r->current = &p->out;
   r->indent = 0;
   lua_rawgeti(L, LUA_REGISTRYINDEX, p->function);
   lua_call(L, 0, 0);
   host_check_memory(L, p->out.bytes.failed);
-  use_pieces(r, p->out.bytes.bytes, p->out.bytes.size, index);
-  p->state = PIECE_DONE;
-  r->order[r->norder++] = index;
+  p->nuses = find_used(r, &p->out.bytes, index, seen, used);
+  p->uses = malloc(((size_t)p->nuses + 1) * sizeof *p->uses);
+  host_check_memory(L, !p->uses);
+  memcpy(p->uses, used, (size_t)p->nuses * sizeof *p->uses);
+  for (int n = 0; p->primitive && n < p->nuses; n++)
+    if (!r->pieces[used[n]].primitive)
+      luaL_error(L, "%s:%d: primitive '%s' uses '%s', which is not a primitive", r->templates[p->template_index].path,
+                 p->line, p->name, r->pieces[used[n]].name);
 }
 
-/* Uses every piece named in a text, in order of their names. */
-static void use_pieces(renderer *r, const char *bytes, size_t size, int user) {
+/* Renders every piece that the kernel reaches. */
+static void render_used(renderer *r) {
   lua_State *L = r->host->L;
-  luaL_checkstack(L, 4, "pieces use each other too deeply");
   /* Lua memory: released even when an error is thrown. */
-  int *used = lua_newuserdatauv(L, ((size_t)r->npieces + 1) * sizeof *used, 0);
-  bool *seen = lua_newuserdatauv(L, (size_t)r->npieces + 1, 0);
-  memset(seen, 0, (size_t)r->npieces + 1);
-  int count = 0;
-  const char *end = bytes + size;
-  for (const char *p = bytes; size && (p = next_identifier(p, end)) < end;) {
-    const char *start = p;
-    while (p < end && is_word(*p))
-      p++;
-    int index = find_piece(r, start, (size_t)(p - start));
-    if (index >= 0 && index != user && !seen[index] && !is_member(bytes, start)) {
-      seen[index] = true;
-      used[count++] = index;
+  size_t size = (size_t)r->npieces + 1;
+  int *used = lua_newuserdatauv(L, size * sizeof *used, 0), *waiting = lua_newuserdatauv(L, size * sizeof *waiting, 0);
+  bool *seen = lua_newuserdatauv(L, size, 0), *known = lua_newuserdatauv(L, size, 0);
+  memset(known, 0, size);
+  int nwaiting = 0, count = find_used(r, &r->main.bytes, -1, seen, used);
+  for (;;) {
+    for (int n = 0; n < count; n++) {
+      if (!known[used[n]])
+        waiting[nwaiting++] = used[n];
+      known[used[n]] = true;
     }
+    if (nwaiting == 0)
+      break;
+    int next = waiting[--nwaiting];
+    render_piece(r, next, seen, used);
+    count = r->pieces[next].nuses;
   }
-  qsort(used, (size_t)count, sizeof *used, compare_ints);
-  for (int n = 0; n < count; n++) {
-    if (user >= 0 && r->pieces[user].primitive && !r->pieces[used[n]].primitive)
-      luaL_error(L, "%s:%d: primitive '%s' uses '%s', which is not a primitive",
-                 r->templates[r->pieces[user].template_index].path, r->pieces[user].line, r->pieces[user].name,
-                 r->pieces[used[n]].name);
-    use_piece(r, used[n], user);
+  lua_pop(L, 4);
+}
+
+static bool is_ready(const renderer *r, const piece *p) {
+  for (int n = 0; n < p->nuses; n++)
+    if (r->pieces[p->uses[n]].state != PIECE_PLACED)
+      return false;
+  return true;
+}
+
+/* Orders the rendered pieces: always the first by name among those whose uses are placed. */
+static void order_pieces(renderer *r) {
+  for (;;) {
+    int ready = -1, left = -1;
+    for (int n = 0; n < r->npieces && ready < 0; n++) {
+      if (r->pieces[n].state != PIECE_RENDERED)
+        continue;
+      left = left < 0 ? n : left;
+      if (is_ready(r, &r->pieces[n]))
+        ready = n;
+    }
+    if (left < 0)
+      return;
+    if (ready < 0)
+      luaL_error(r->host->L, "%s:%d: piece '%s' belongs to, or waits for, pieces that use each other",
+                 r->templates[r->pieces[left].template_index].path, r->pieces[left].line, r->pieces[left].name);
+    r->pieces[ready].state = PIECE_PLACED;
+    r->order[r->norder++] = ready;
   }
-  lua_pop(L, 2);
 }
 
 /* ---- putting together ---- */
@@ -169,7 +201,8 @@ void renderer_finish(renderer *r, gen_kernel *k) {
   qsort(r->pieces, (size_t)r->npieces, sizeof *r->pieces, compare_pieces);
   r->order = calloc((size_t)r->npieces + 1, sizeof *r->order);
   host_check_memory(L, !r->order);
-  use_pieces(r, r->main.bytes.bytes, r->main.bytes.size, -1);
+  render_used(r);
+  order_pieces(r);
   check_markers(r, r->main.nlines ? r->templates[r->kernel_template].path : "");
 
   output *all = &r->assembled;

@@ -22,7 +22,7 @@ typedef struct template_source {
   int function; /* registry reference of the compiled chunk */
 } template_source;
 
-typedef enum piece_state { PIECE_IDLE, PIECE_RENDERING, PIECE_DONE } piece_state;
+typedef enum piece_state { PIECE_IDLE, PIECE_RENDERED, PIECE_PLACED } piece_state;
 
 typedef struct piece {
   char *name;
@@ -31,6 +31,8 @@ typedef struct piece {
   int function;             /* registry reference */
   piece_state state;
   output out;
+  int *uses; /* indices of the pieces it names */
+  int nuses;
 } piece;
 
 enum { MARKER_PRIMITIVES, MARKER_PIECES, MARKER_COUNT };

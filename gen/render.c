@@ -21,6 +21,7 @@ void renderer_free(renderer *r) {
   }
   for (int n = 0; n < r->npieces; n++) {
     free(r->pieces[n].name);
+    free(r->pieces[n].uses);
     output_free(&r->pieces[n].out);
   }
   free(r->templates);
