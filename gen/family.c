@@ -208,7 +208,7 @@ int family_preferred(lua_State *L, const family *f, schedule *out, int limit) {
 }
 
 void family_resources(lua_State *L, const family *f, const schedule *s, gen_resources *out) {
-  static const char *const keys[] = {"shared_bytes", "threads", "registers", NULL};
+  static const char *const keys[] = {"shared_bytes", "threads", "registers", "blocks", NULL};
   char where[128];
   snprintf(where, sizeof where, "%s: resources", f->path);
   call(L, f, "resources", "vsa", s, 1);
@@ -216,6 +216,7 @@ void family_resources(lua_State *L, const family *f, const schedule *s, gen_reso
   out->shared_bytes = read_int(L, -1, where, "shared_bytes", 0, 1 << 30);
   out->threads = read_int(L, -1, where, "threads", 1, 1 << 20);
   out->registers = read_int(L, -1, where, "registers", 0, 1 << 20);
+  out->blocks = read_optional_int(L, -1, where, "blocks", 1, 64, 1);
   lua_pop(L, 1);
 }
 

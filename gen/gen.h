@@ -67,6 +67,7 @@ typedef struct gen_resources {
   int64_t shared_bytes;
   int threads;
   int registers; /* accumulators and operands a thread must hold at once; an estimate */
+  int blocks;    /* that an SM must be able to hold at once */
 } gen_resources;
 
 typedef struct gen_schedule {

@@ -1,6 +1,6 @@
 /* launch.c: from the table that a family's kernel function returns to the manifest, and the read-only table `kernel`.
  *
- * The engine appends the fields of the spec's declared parameters, so that all families pass them alike: a scalar by
+ * The table may carry a `layout` of the family's own, for its template. The engine appends the fields of the spec's declared parameters, so that all families pass them alike: a scalar by
  * value; a tensor as its base pointer, then stride (i64, elements) and extent (i32) of each dimension. */
 #include <stdio.h>
 #include <string.h>
@@ -176,7 +176,7 @@ static void freeze_all(lua_State *L, const char *name) {
 }
 
 void family_push_kernel(lua_State *L, const family *f, const schedule *s, const spec *variant, manifest *out) {
-  static const char *const keys[] = {"launches", "params", "regions", "aligned16", NULL};
+  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "layout", NULL};
   char where[128];
   snprintf(where, sizeof where, "%s: kernel", f->path);
   lua_rawgeti(L, LUA_REGISTRYINDEX, f->table);

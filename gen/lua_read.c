@@ -37,6 +37,14 @@ int read_int(lua_State *L, int table, const char *where, const char *key, int lo
   return (int)value;
 }
 
+int read_optional_int(lua_State *L, int table, const char *where, const char *key, int low, int high, int absent) {
+  table = lua_absindex(L, table);
+  get(L, table, where, key);
+  bool is_absent = lua_isnil(L, -1);
+  lua_pop(L, 1);
+  return is_absent ? absent : read_int(L, table, where, key, low, high);
+}
+
 bool read_bool(lua_State *L, int table, const char *where, const char *key) {
   table = lua_absindex(L, table);
   get(L, table, where, key);

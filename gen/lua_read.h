@@ -11,6 +11,8 @@
 void read_string(lua_State *L, int table, const char *where, const char *key, char *out, size_t size, bool optional);
 /* An integer field in [low, high]. */
 int read_int(lua_State *L, int table, const char *where, const char *key, int low, int high);
+/* The same, or `absent` when there is no such field. */
+int read_optional_int(lua_State *L, int table, const char *where, const char *key, int low, int high, int absent);
 /* A boolean field. */
 bool read_bool(lua_State *L, int table, const char *where, const char *key);
 /* Pushes a table field and returns its length; at most `limit` elements. */

@@ -143,8 +143,15 @@ static int64_t thread_amount(const gen_resources *r) {
 static int64_t register_amount(const gen_resources *r) {
   return r->registers;
 }
-static int64_t register_file_amount(const gen_resources *r) {
-  return (int64_t)r->registers * r->threads;
+/* Per SM, for all blocks it must hold. Every block also takes 1 KiB of shared memory for the system. */
+static int64_t shared_per_sm_amount(const gen_resources *r) {
+  return r->blocks * (r->shared_bytes + 1024);
+}
+static int64_t threads_per_sm_amount(const gen_resources *r) {
+  return (int64_t)r->blocks * r->threads;
+}
+static int64_t registers_per_sm_amount(const gen_resources *r) {
+  return (int64_t)r->blocks * r->registers * r->threads;
 }
 
 /* Fills resources, legal and reason. */
@@ -157,7 +164,9 @@ static void check_schedule(lua_State *L, const family *f, const arch *a, const s
   } rules[] = {{"shared memory", shared_amount, a->shared_per_block, " bytes"},
                {"threads", thread_amount, a->threads_per_block, ""},
                {"registers", register_amount, MAX_REGISTERS, " per thread"},
-               {"registers", register_file_amount, a->registers_per_sm, " per block"}};
+               {"shared memory", shared_per_sm_amount, a->shared_per_sm, " bytes per SM"},
+               {"threads", threads_per_sm_amount, a->threads_per_sm, " per SM"},
+               {"registers", registers_per_sm_amount, a->registers_per_sm, " per SM"}};
   info->reason[0] = 0;
   info->legal = family_check(L, f, s, info->reason);
   if (!info->legal)
