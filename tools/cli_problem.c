@@ -34,7 +34,7 @@ static int file_size(const char *path, int64_t *batch, int64_t *length) {
 }
 
 static int find_workload(problem *p, const char *name, qkv_workload *out) {
-  const char *names[64];
+  const char *names[64] = {NULL};
   int count = p->info.nworkloads < 64 ? p->info.nworkloads : 64;
   for (int n = 0; n < count; n++) {
     *out = (qkv_workload){.size = sizeof *out};
@@ -218,7 +218,7 @@ static int add_param(problem *p, int n, const problem_request *r) {
 
 /* Every --param must name a declared parameter. */
 static int check_param_names(problem *p, const problem_request *r) {
-  const char *names[SLOT_COUNT];
+  const char *names[SLOT_COUNT] = {NULL};
   for (int n = 0; n < p->info.nparams; n++)
     names[n] = p->slots[SLOT_PARAMS + n].name;
   for (int i = 0; i < r->params.count; i++) {

@@ -71,7 +71,7 @@ typedef struct verdict {
   bool checked, ok;
   char against[160]; /* "f64 reference", ... or why nothing was checked */
   tensor_error o, lse, lse_with_sink;
-  char fault[160]; /* the first thing wrong, "" if nothing */
+  char fault[256]; /* the first thing wrong, "" if nothing */
 } verdict;
 
 /* Relative L2 error of O that is fine for the spec's dtypes, and the scaled error of LSE. */
