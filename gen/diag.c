@@ -94,7 +94,7 @@ static size_t print_character(const char *bytes, size_t size, text *out) {
   return length;
 }
 
-/* The source line and the caret line. A long line is cut to a window around the place. */
+/* The source line and the caret line; neither for an empty line. A long line is cut to a window around the place. */
 static void print_source(const diags *d, diag_span at, text *out) {
   size_t place = at.offset < d->size ? at.offset : d->size;
   size_t start = line_start(d, place), end = place;
@@ -104,6 +104,8 @@ static void print_source(const diags *d, diag_span at, text *out) {
     end++;
   if (end > place && d->text[end - 1] == '\r')
     end--;
+  if (start == end)
+    return;
   size_t before = count_characters(d->text + start, place - start);
   bool cut = before + count_characters(d->text + place, end - place) > PRINT_WIDTH && before > PRINT_BEFORE;
   for (; cut && before > PRINT_BEFORE; before--) {

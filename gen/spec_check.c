@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { QUOTE_LENGTH = 40, MAX_CHILDREN = 32 };
+enum { QUOTE_LENGTH = 40 };
 
 typedef struct checker {
   arena *memory;
@@ -21,6 +21,14 @@ const char *spec_quote(arena *a, const char *value) {
   while (cut > 0 && ((unsigned char)value[cut] & 0xC0) == 0x80)
     cut--;
   return arena_printf(a, "'%.*s...'", (int)cut, value);
+}
+
+static const char *lower_case(checker *c, const char *word) {
+  char *lower = arena_copy(c->memory, word, strlen(word));
+  for (char *s = lower; *s; s++)
+    if (*s >= 'A' && *s <= 'Z')
+      *s = (char)(*s + 'a' - 'A');
+  return lower;
 }
 
 bool spec_is_name(const char *value, int64_t longest) {
@@ -89,9 +97,9 @@ static const char *describe(checker *c, const schema_row *row) {
 static void hint_integer(checker *c, const char *value) {
   const char *digits = value + (value[0] == '-' || value[0] == '+');
   size_t zeros = strspn(digits, "0");
-  if (is_digits(digits) && value[0] != '+' && zeros > 0)
+  if (is_digits(digits) && value[0] != '+' && zeros > 0 && digits[zeros])
     diag_hint(c->diags, "leading zeros are refused, as they mean octal elsewhere; write %s%s", value[0] == '-' ? "-" : "",
-              digits[zeros] ? digits + zeros : "0");
+              digits + zeros);
   else if (digits[0] == '0' && strchr("xXoObB", digits[1]) && digits[1])
     diag_hint(c->diags, "write the number in decimal");
   else if (is_digits(digits))
@@ -151,29 +159,28 @@ static const struct {
 };
 
 static void hint_word(checker *c, const schema_row *row, const char *value) {
+  const char *lower = lower_case(c, value);
   int count = 0;
   while (row->words[count])
     count++;
-  const char *near = diag_nearest(value, row->words, count);
-  if (near) {
-    diag_hint(c->diags, "did you mean '%s'?", near);
-    return;
-  }
   for (size_t i = 0; i < sizeof word_advice / sizeof word_advice[0]; i++) {
     size_t length = strlen(word_advice[i].path);
     bool here = strncmp(row->path, word_advice[i].path, length) == 0 && (row->path[length] == 0 || row->path[length] == '.');
-    if (here && strcmp(word_advice[i].value, value) == 0) {
+    if (here && strcmp(word_advice[i].value, lower) == 0) {
       diag_hint(c->diags, "%s", word_advice[i].hint);
       return;
     }
   }
-  if (spec_word(row, "true") >= 0 && spec_is_yaml_word(value))
+  const char *near = diag_nearest(lower, row->words, count);
+  if (near)
+    diag_hint(c->diags, "did you mean '%s'?", near);
+  else if (spec_word(row, "true") >= 0 && spec_is_yaml_word(value))
     diag_hint(c->diags, "only true and false are booleans");
 }
 
 static void check_name(checker *c, const schema_row *row, const char *path, const tree_node *node) {
   if (!spec_is_name(node->value, row->high))
-    diag_add(c->diags, DIAG_WRONG_TYPE, node->at, "%s must be %s; not %s", path, describe(c, row),
+    diag_add(c->diags, DIAG_WRONG_TYPE, node->at, "%s must be %s, not %s", path, describe(c, row),
              spec_quote(c->memory, node->value));
 }
 
@@ -204,59 +211,66 @@ static void check_scalar(checker *c, const schema_row *row, const char *path, co
     diag_add(c->diags, DIAG_NOT_ONE_OF, node->at, "%s must be %s, not %s", path, describe(c, row),
              spec_quote(c->memory, node->value));
     hint_word(c, row, node->value);
-  } else
+  } else {
     diag_add(c->diags, DIAG_WRONG_TYPE, node->at, "%s must be %s, not %s", path, describe(c, row),
              spec_quote(c->memory, node->value));
+    if (row->kinds == SCHEMA_LIST)
+      diag_hint(c->diags, "a list is written [a, b]");
+  }
 }
 
 /* ---- Keys ---- */
 
-/* The keys that may stand in a mapping. */
-static int known_keys(const schema_row *row, const char *keys[MAX_CHILDREN]) {
-  int count = 0;
-  for (int i = 0; i < schema_row_count && count < MAX_CHILDREN; i++) {
-    const char *key = schema_key(&schema_rows[i]);
-    if (schema_is_child(&schema_rows[i], row) && !(schema_rows[i].flags & SCHEMA_RESERVED) && !strchr(key, '*'))
-      keys[count++] = key;
-  }
-  return count;
-}
-
-/* Where a key of this name stands in the format, if it is not here: "layout.kv.paged.page", or NULL. */
+/* Where a key of this name, or nearly so, stands in the format if not here: "layout.kv.paged.page", or NULL. */
 static const char *other_place(const char *key) {
-  for (int i = 0; i < schema_row_count; i++)
-    if (!(schema_rows[i].flags & SCHEMA_RESERVED) && strcmp(schema_key(&schema_rows[i]), key) == 0 && key[0] != '[' &&
-        key[0] != '*')
-      return schema_rows[i].path;
+  enum { MOST = 128 };
+  const char *keys[MOST], *paths[MOST];
+  int count = 0;
+  for (int i = 0; i < schema_row_count && count < MOST; i++)
+    if (!(schema_rows[i].flags & SCHEMA_RESERVED) && !strpbrk(schema_key(&schema_rows[i]), "*[")) {
+      keys[count] = schema_key(&schema_rows[i]);
+      paths[count++] = schema_rows[i].path;
+    }
+  for (int i = 0; i < count; i++) /* "q" is too short for diag_nearest */
+    if (strcmp(keys[i], key) == 0)
+      return paths[i];
+  const char *near = diag_nearest(key, keys, count);
+  for (int i = 0; near && i < count; i++)
+    if (keys[i] == near)
+      return paths[i];
   return NULL;
 }
 
-static void hint_key(checker *c, const schema_row *row, const char *key, bool has_value) {
-  const char *keys[MAX_CHILDREN];
-  int count = known_keys(row, keys);
-  const char *colon = strchr(key, ':');
-  if (!has_value && colon) { /* {head_dim:128} is one key without a value */
-    const char *word = arena_copy(c->memory, key, (size_t)(colon - key));
-    const char *near = schema_child(row, word) ? word : diag_nearest(word, keys, count);
-    const char *advice = schema_advice(word);
-    diag_hint(c->diags, "put a space behind the ':', as in `%s: %s`%s%s", near ? near : word, colon + 1,
-              advice && !near ? "; " : "", advice && !near ? advice : "");
-    return;
-  }
-  const char *near = diag_nearest(key, keys, count), *advice = schema_advice(key), *place = other_place(key);
+/* {head_dim:128} is one key without a value. */
+static void hint_glued_key(checker *c, const schema_row *row, const char *key, const char *colon) {
+  const char *keys[SCHEMA_MAX_KEYS];
+  int count = schema_keys(row, keys);
+  const char *word = arena_copy(c->memory, key, (size_t)(colon - key));
+  const char *near = schema_child(row, word) ? word : diag_nearest(word, keys, count);
+  const char *advice = near ? NULL : schema_advice(word);
+  diag_hint(c->diags, "put a space behind the ':', as in `%s: %s`%s%s", near ? near : word, colon + 1, advice ? "; " : "",
+            advice ? advice : "");
+}
+
+static void hint_key(checker *c, const schema_row *row, const char *key) {
+  const char *keys[SCHEMA_MAX_KEYS];
+  int count = schema_keys(row, keys);
+  const char *lower = lower_case(c, key);
+  const char *near = diag_nearest(lower, keys, count), *advice = schema_advice(lower), *place = other_place(lower);
   if (near)
     diag_hint(c->diags, "did you mean '%s'?", near);
   else if (advice)
     diag_hint(c->diags, "%s", advice);
   else if (place)
-    diag_hint(c->diags, "this key stands at %s", place);
+    diag_hint(c->diags, "did you mean %s?", place);
   else if (schema_is_free_form(key))
-    diag_hint(c->diags, "x- keys stand at the top level");
+    diag_hint(c->diags, "x- keys stand at the top level only");
   else {
     const char *list = "";
     for (int i = 0; i < count; i++)
       list = arena_printf(c->memory, "%s%s%s", list, i ? ", " : "", keys[i]);
-    diag_hint(c->diags, "the keys here are: %s", list);
+    diag_hint(c->diags, "the %s: %s%s", count == 1 ? "only key here is" : "keys here are", list,
+              row->path[0] ? "" : "; what is your own goes under a key that starts with x-");
   }
 }
 
@@ -289,8 +303,11 @@ static void check_mapping(checker *c, const schema_row *row, const char *path, c
     if (!child) {
       diag_add(c->diags, DIAG_UNKNOWN_KEY, e->key->at, "unknown key %s%s%s", spec_quote(c->memory, key),
                *path ? " in " : "", path);
-      bool has_value = e->value->kind != TREE_SCALAR || !e->value->absent;
-      hint_key(c, row, key, has_value);
+      const char *colon = strchr(key, ':');
+      if (colon && e->value->kind == TREE_SCALAR && e->value->absent)
+        hint_glued_key(c, row, key, colon);
+      else
+        hint_key(c, row, key);
     } else if (child->flags & SCHEMA_RESERVED) {
       diag_add(c->diags, DIAG_RESERVED, e->key->at, "'%s' is reserved for %s, which this version does not build", key,
                child->meaning);
@@ -316,8 +333,10 @@ static void check_list(checker *c, const schema_row *row, const char *path, cons
 static void wrong_kind(checker *c, const schema_row *row, const char *path, const tree_node *node) {
   bool list = node->kind == TREE_SEQUENCE;
   diag_add(c->diags, DIAG_WRONG_TYPE, (diag_span){node->at.offset, 1}, "%s must be %s, not a %s",
-           *path ? path : "a spec", describe(c, row), list ? "list" : "mapping");
-  if (strcmp(row->path, "schedule.*") == 0)
+           *path ? path : "the spec", describe(c, row), list ? "list" : "mapping");
+  if (row->kinds == SCHEMA_LIST)
+    diag_hint(c->diags, "a list is written [a, b], or as lines that start with '- '");
+  else if (strcmp(row->path, "schedule.*") == 0)
     diag_hint(c->diags, "the phases are prefill and decode");
   else if (list && (row->kinds & SCHEMA_EXPRESSION))
     diag_hint(c->diags, "quote an expression that starts with '['");

@@ -111,6 +111,21 @@ static bool read_params(reader *r, const tree_node *params) {
 
 /* ---- scale, softcap ---- */
 
+/* .inf, -inf, NaN and the like, as YAML and other languages write them. */
+static bool is_not_finite(const char *value) {
+  value += *value == '-' || *value == '+';
+  value += *value == '.';
+  static const char *const words[] = {"inf", "infinity", "nan"};
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+    size_t at = 0;
+    while (words[i][at] && (value[at] | 0x20) == words[i][at])
+      at++;
+    if (words[i][at] == 0 && value[at] == 0)
+      return true;
+  }
+  return false;
+}
+
 /* A constant that the kernels hold as f32. False after a diagnostic, or when there is none. */
 static bool read_constant(reader *r, const char *key, const tree_node *node, double *value) {
   if (!is_scalar(node))
@@ -119,6 +134,11 @@ static bool read_constant(reader *r, const char *key, const tree_node *node, dou
     diag_add(r->diags, DIAG_WRONG_TYPE, node->at, "attention.%s must be a number, not %s", key,
              spec_quote(r->spec->memory, node->value));
     diag_hint(r->diags, "leave the key out for the default");
+    return false;
+  }
+  if (is_not_finite(node->value)) {
+    diag_add(r->diags, DIAG_OUT_OF_RANGE, node->at, "attention.%s must be a finite number, not %s", key,
+             spec_quote(r->spec->memory, node->value));
     return false;
   }
   double constant;

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "diag.h"
+
 #define WORDS_DTYPE "f16", "bf16", "f32", "e4m3", "e5m2"
 #define INTEGER(low_, high_, step_) .low = low_, .high = high_, .step = step_
 #define RESERVED(path_, meaning_) {.path = path_, .kinds = SCHEMA_ANY, .flags = SCHEMA_RESERVED, .meaning = meaning_}
@@ -80,7 +82,7 @@ const schema_row schema_rows[] = {
      .meaning = "order inside a page: token, head, dim or head, token, dim"},
     RESERVED("layout.kv.pools", "several KV pools"),
 
-    {.path = "outputs", .kinds = SCHEMA_LIST, .high = 3, .fallback = "[o]", .meaning = "what is written"},
+    {.path = "outputs", .kinds = SCHEMA_LIST, .high = 8, .fallback = "[o]", .meaning = "what is written"},
     {.path = "outputs.[]", .kinds = SCHEMA_WORD, .words = {"o", "lse", "lse_with_sink"},
      .meaning = "o; lse: natural logarithm of the sum of exp of the final scores, f32; lse_with_sink: with the sink in it"},
     {.path = "deterministic", .kinds = SCHEMA_WORD, .words = {"false", "true", "batch"}, .fallback = "false",
@@ -149,6 +151,16 @@ const schema_row *schema_child(const schema_row *parent, const char *key) {
   return any;
 }
 
+int schema_keys(const schema_row *row, const char *keys[SCHEMA_MAX_KEYS]) {
+  int count = 0;
+  for (int i = 0; i < schema_row_count && count < SCHEMA_MAX_KEYS; i++) {
+    const char *key = schema_key(&schema_rows[i]);
+    if (schema_is_child(&schema_rows[i], row) && !(schema_rows[i].flags & SCHEMA_RESERVED) && !strpbrk(key, "*[") && *key)
+      keys[count++] = key;
+  }
+  return count;
+}
+
 bool schema_is_free_form(const char *key) { return strncmp(key, "x-", 2) == 0; }
 
 /* Words of other libraries. */
@@ -183,53 +195,43 @@ static const struct {
 };
 
 const char *schema_advice(const char *key) {
-  for (size_t i = 0; i < sizeof foreign_keys / sizeof foreign_keys[0]; i++)
-    if (strcmp(foreign_keys[i].key, key) == 0)
+  enum { COUNT = sizeof foreign_keys / sizeof foreign_keys[0] };
+  const char *keys[COUNT];
+  for (int i = 0; i < COUNT; i++)
+    keys[i] = foreign_keys[i].key;
+  const char *near = diag_nearest(key, keys, COUNT);
+  for (int i = 0; near && i < COUNT; i++)
+    if (strcmp(foreign_keys[i].key, near) == 0)
       return foreign_keys[i].advice;
   return NULL;
-}
-
-/* ", " before every part but the first of n, " or " before the last. */
-static void separate(text *out, int part, int n) {
-  if (part > 0)
-    text_puts(out, part == n - 1 ? " or " : ", ");
 }
 
 static void describe_words(const schema_row *row, text *out) {
   int count = 0;
   while (row->words[count])
     count++;
-  for (int i = 0; i < count; i++) {
-    separate(out, i, count);
-    text_puts(out, row->words[i]);
-  }
+  for (int i = 0; i < count; i++)
+    text_printf(out, "%s%s", i == 0 ? "" : i == count - 1 ? " or " : ", ", row->words[i]);
 }
 
 static void describe_mapping(const schema_row *row, text *out) {
-  const char *before = "a mapping with the keys ";
-  for (int i = 0; i < schema_row_count; i++) {
-    const schema_row *child = &schema_rows[i];
-    if (!schema_is_child(child, row) || (child->flags & SCHEMA_RESERVED))
-      continue;
-    if (strcmp(schema_key(child), "*") == 0) {
-      text_puts(out, "a mapping");
-      return;
-    }
-    text_printf(out, "%s%s", before, schema_key(child));
-    before = ", ";
-  }
+  const char *keys[SCHEMA_MAX_KEYS];
+  int count = schema_keys(row, keys);
+  text_puts(out, "a mapping");
+  if (schema_child(row, "*"))
+    return;
+  for (int i = 0; i < count; i++)
+    text_printf(out, "%s%s", i > 0 ? ", " : count > 1 ? " with the keys " : " with the key ", keys[i]);
 }
 
 void schema_describe(const schema_row *row, text *out) {
   static const unsigned kinds[] = {SCHEMA_INTEGER, SCHEMA_WORD,    SCHEMA_NAME,    SCHEMA_CONSTANT, SCHEMA_EXPRESSION,
                                    SCHEMA_SETTING, SCHEMA_MAPPING, SCHEMA_LIST,    SCHEMA_ANY};
-  int total = 0, part = 0;
-  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-    total += (row->kinds & kinds[i]) != 0;
+  int part = 0;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
     if (!(row->kinds & kinds[i]))
       continue;
-    separate(out, part++, total);
+    text_puts(out, part++ == 0 ? "" : row->words[0] && row->words[1] ? ", or " : " or ");
     switch (kinds[i]) {
     case SCHEMA_INTEGER:
       if (row->low == row->high)
@@ -240,7 +242,9 @@ void schema_describe(const schema_row *row, text *out) {
         text_printf(out, " in steps of %lld", (long long)row->step);
       break;
     case SCHEMA_WORD: describe_words(row, out); break;
-    case SCHEMA_NAME: text_printf(out, "a name: a-z, then a-z 0-9 _, at most %lld characters", (long long)row->high); break;
+    case SCHEMA_NAME: 
+      text_printf(out, "a word of a-z 0-9 _ that starts with a letter, at most %lld characters", (long long)row->high);
+      break;
     case SCHEMA_CONSTANT: text_puts(out, "a constant such as 0.125 or 1/sqrt(128)"); break;
     case SCHEMA_EXPRESSION: text_puts(out, "an expression"); break;
     case SCHEMA_SETTING: text_puts(out, "an integer or a word"); break;

@@ -23,7 +23,7 @@ enum {
   SCHEMA_ANY = 256
 };
 
-enum { SCHEMA_REQUIRED = 1, SCHEMA_RESERVED = 2, SCHEMA_MAX_WORDS = 6 };
+enum { SCHEMA_REQUIRED = 1, SCHEMA_RESERVED = 2, SCHEMA_MAX_WORDS = 6, SCHEMA_MAX_KEYS = 16 };
 
 typedef struct schema_row {
   const char *path; /* "attention.heads.q"; "*" stands for any name, "[]" for every item of a list, "" for the whole */
@@ -46,12 +46,14 @@ const schema_row *schema_child(const schema_row *parent, const char *key);
 bool schema_is_child(const schema_row *row, const schema_row *parent);
 /* The last part of the path: "q" of "attention.heads.q". */
 const char *schema_key(const schema_row *row);
+/* The keys of a mapping that have a name of their own and are not reserved, in the order of the table; returns how many. */
+int schema_keys(const schema_row *row, const char *keys[SCHEMA_MAX_KEYS]);
 /* Whether a top-level key is free-form. */
 bool schema_is_free_form(const char *key);
 
 /* "an integer from 1 to 64 or a mapping with the keys q, kv" */
 void schema_describe(const schema_row *row, text *out);
-/* What a user probably meant with a key of another library ("head_dim"): a sentence for a hint, or NULL. */
+/* What a user probably meant with a key of another library ("head_dim", typing errors included): a hint, or NULL. */
 const char *schema_advice(const char *key);
 
 /* The table as Markdown, for docs/spec-reference.md. */

@@ -106,6 +106,8 @@ void text_double(text *t, double value) {
     if (strtod(digits, NULL) == value)
       break;
   }
+  if (strchr(digits, 'e') && fabs(value) >= 1 && fabs(value) < 1e15) /* 50.0, not 5e+01: an exact integer here */
+    snprintf(digits, sizeof digits, "%.0f", value);
   leave_c_locale(c, old);
   text_puts(t, digits);
   if (!strpbrk(digits, ".e"))

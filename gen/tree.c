@@ -91,8 +91,8 @@ static const struct {
     {"could not find expected ':'", "write a key as `key: value`, with a space behind the ':'"},
     {"did not find expected key", "check the indentation of this line, and quotes that are not closed"},
     {"did not find expected '-' indicator", "check the indentation of this line"},
-    {"did not find expected ',' or '}'", "quote an expression that holds any of , [ ] { } inside {...}, or close the '{'"},
-    {"did not find expected ',' or ']'", "quote an expression that holds any of , [ ] { } inside [...], or close the '['"},
+    {"did not find expected ',' or '}'", "close the '{', or quote a value inside {...} that holds any of , [ ] { }"},
+    {"did not find expected ',' or ']'", "close the '[', or quote a value inside [...] that holds any of , [ ] { }"},
     {"block sequence entries are not allowed", "quote a value that starts with '- '"},
     {"found character that cannot start any token", "quote a value that starts with this character; use spaces, not tabs"},
     {"found unexpected end of stream", "close the quote"},
@@ -108,11 +108,20 @@ static void add_yaml_error(reader *r) {
   const yaml_parser_t *p = &r->parser;
   if (p->error == YAML_MEMORY_ERROR)
     out_of_memory(r);
-  const char *problem = p->problem ? p->problem : "unreadable text";
-  bool reading = p->error == YAML_READER_ERROR;
-  size_t place = reading ? r->base + p->problem_offset : byte_offset(r, p->problem_mark.index);
-  diag_add(r->diags, DIAG_YAML_SYNTAX, (diag_span){place, reading ? 0 : 1}, "not valid YAML: %s%s%s", problem,
-           p->context ? " " : "", p->context ? p->context : "");
+  const char *problem = p->problem ? p->problem : "unreadable text", *context = p->context ? p->context : "";
+  size_t place = p->error == YAML_READER_ERROR ? r->base + p->problem_offset : byte_offset(r, p->problem_mark.index);
+  size_t start = p->context ? byte_offset(r, p->context_mark.index) : place;
+  /* Where the end of a quote or a ':' is missing is only noticed later; what lacks it is the place to look at. */
+  if (strstr(problem, "end of stream") || strstr(context, "simple key"))
+    place = start;
+  if (start < place) {
+    int line, column;
+    diags_position(r->diags, start, &line, &column);
+    diag_add(r->diags, DIAG_YAML_SYNTAX, (diag_span){place, 1}, "not valid YAML: %s %s that starts at %d:%d", problem,
+             context, line, column);
+  } else
+    diag_add(r->diags, DIAG_YAML_SYNTAX, (diag_span){place, 1}, "not valid YAML: %s%s%s", problem, *context ? " " : "",
+             context);
   for (size_t i = 0; i < sizeof advice / sizeof advice[0]; i++)
     if (strncmp(problem, advice[i].problem, strlen(advice[i].problem)) == 0) {
       diag_hint(r->diags, "%s", advice[i].hint);
@@ -155,8 +164,7 @@ static bool count_nodes(reader *r, int weight, int depth, int height, diag_span 
 static void refuse_tag(reader *r, const yaml_char_t *tag) {
   if (!tag)
     return;
-  diag_add(r->diags, DIAG_YAML_FEATURE, (diag_span){event_span(r).offset, 1}, "tags such as '%s' are not part of the format",
-           (const char *)tag);
+  diag_add(r->diags, DIAG_YAML_FEATURE, (diag_span){event_span(r).offset, 1}, "tags are not part of the format");
   diag_hint(r->diags, "leave the tag out: the format knows the type of every value");
 }
 
