@@ -1,0 +1,236 @@
+/* qkv_attention.c: the launch path: check, choose between two loaded kernels, fill a struct on the stack, launch.
+ *
+ * Nothing here allocates, locks, waits, compiles, or reads files or the environment; so a call can be captured in a CUDA graph.
+ * (A failing call formats a message, which allocates.) */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qkv_internal.h"
+
+/* What the kernels with 16-byte accesses need of a tensor. Extents of 1 have no stride that matters. */
+static int is_aligned(const qkv_tensor *t) {
+  int size = dtype_size(t->dtype);
+  if ((uintptr_t)t->data % 16 || (t->stride[3] != 1 && t->shape[3] > 1))
+    return 0;
+  for (int d = 0; d < 3; d++)
+    if (t->shape[d] > 1 && (t->stride[d] % 16) * size % 16)
+      return 0;
+  return 1;
+}
+
+static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const op_kernel **out) {
+  *out = op->primary;
+  if (!op->primary->manifest.aligned16)
+    return QKV_OK;
+  for (int t = TENSOR_Q; t <= TENSOR_O; t++) {
+    if (is_aligned(call->tensors[t]))
+      continue;
+    *out = op->other;
+    if (!op->other)
+      return error_set(QKV_INVALID_ARGUMENT,
+                       "%s: address and rows must be 16-byte aligned and the innermost stride 1, because the op was prepared "
+                       "with limits.aligned_only",
+                       call_tensor_name(op->spec->parsed, t));
+    return QKV_OK;
+  }
+  return QKV_OK;
+}
+
+static qkv_status check_maxima(const qkv_op *op, const call_view *call) {
+  const struct {
+    const char *name;
+    int64_t limit, value;
+  } rows[] = {{"batch", op->limit_batch, call->sizes[SIZE_BATCH]},
+              {"len_q", op->limit_len_q, call->sizes[SIZE_LEN_Q]},
+              {"len_k", op->limit_len_k, call->sizes[SIZE_LEN_K]}};
+  for (int n = 0; n < 3; n++)
+    if (rows[n].limit && rows[n].value > rows[n].limit)
+      return error_set(QKV_INVALID_ARGUMENT, "%s is %lld; the op was prepared for at most %lld", rows[n].name,
+                       (long long)rows[n].value, (long long)rows[n].limit);
+  return QKV_OK;
+}
+
+/* Offsets of the regions in the workspace. */
+static qkv_status place_workspace(const op_kernel *k, const qkv_attention_args *args, const call_view *call,
+                                  int64_t offsets[MANIFEST_MAX_REGIONS]) {
+  if (k->manifest.nregions == 0)
+    return QKV_OK;
+  int64_t bytes = manifest_workspace(&k->manifest, call->sizes, offsets);
+  if (bytes < 0 || args->workspace_bytes < (size_t)bytes)
+    return error_set(QKV_INVALID_ARGUMENT, "workspace: has %zu bytes, this call needs %lld (qkv_workspace_size)",
+                     args->workspace_bytes, (long long)bytes);
+  if (bytes > 0 && !args->workspace)
+    return error_set(QKV_INVALID_ARGUMENT, "workspace: is NULL");
+  if ((uintptr_t)args->workspace % 256)
+    return error_set(QKV_INVALID_ARGUMENT, "workspace: must be 256-byte aligned");
+  return QKV_OK;
+}
+
+static int64_t integer_of(const field_slot *slot, const call_view *call) {
+  switch (slot->kind) {
+  case SLOT_STRIDE:
+    return call->tensors[slot->tensor]->stride[slot->index];
+  case SLOT_EXTENT:
+    return call->tensors[slot->tensor]->shape[slot->index];
+  case SLOT_SIZE:
+    return call->sizes[slot->index];
+  case SLOT_VALUE:
+    return (int64_t)call->values[slot->index];
+  default:
+    return 0;
+  }
+}
+
+static qkv_status fill_field(const spec *s, const manifest_field *field, const field_slot *slot, const call_view *call,
+                             char *workspace, const int64_t *offsets, char *params) {
+  void *pointer;
+  int64_t wide;
+  int32_t narrow;
+  float real;
+  switch (slot->type) {
+  case FIELD_POINTER:
+    pointer = slot->kind == SLOT_DATA ? call->tensors[slot->tensor]->data : workspace + offsets[slot->index];
+    memcpy(params + slot->offset, &pointer, sizeof pointer);
+    return QKV_OK;
+  case FIELD_I64:
+    wide = integer_of(slot, call);
+    memcpy(params + slot->offset, &wide, sizeof wide);
+    return QKV_OK;
+  case FIELD_I32:
+    wide = integer_of(slot, call);
+    if (wide < INT32_MIN || wide > INT32_MAX)
+      return error_set(QKV_INVALID_ARGUMENT, "%s: %s is %lld, which this kernel holds in 32 bits",
+                       slot->kind == SLOT_SIZE ? "size" : call_tensor_name(s, slot->tensor), field->source, (long long)wide);
+    narrow = (int32_t)wide;
+    memcpy(params + slot->offset, &narrow, sizeof narrow);
+    return QKV_OK;
+  case FIELD_F32:
+    real = (float)call->values[slot->index];
+    memcpy(params + slot->offset, &real, sizeof real);
+    return QKV_OK;
+  }
+  return error_set(QKV_INTERNAL, "unknown field type");
+}
+
+static qkv_status grid_too_large(const manifest_launch *l, const int64_t sizes[SIZE_COUNT]) {
+  text product = {0};
+  for (int n = 0; n < l->grid.count; n++) {
+    const manifest_factor *f = &l->grid.factors[n];
+    text_printf(&product, "%s%s %lld", n ? " x " : "", manifest_size_name(f->size), (long long)sizes[f->size]);
+    if (f->per > 1)
+      text_printf(&product, " / %d", f->per);
+  }
+  qkv_status status = error_set(QKV_INVALID_ARGUMENT,
+                                "the grid of %s (%s) exceeds 2147483647 blocks; split the call along batch or len_q", l->entry,
+                                product.bytes ? product.bytes : "?");
+  text_free(&product);
+  return status;
+}
+
+static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_view *call, const char *params,
+                             qkv_stream stream) {
+  qkv_engine *e = op->engine;
+  for (int n = 0; n < k->manifest.nlaunches; n++) {
+    const manifest_launch *l = &k->manifest.launches[n];
+    const device_launch launch = {.grid = manifest_rule_value(&l->grid, call->sizes),
+                                  .block = l->block,
+                                  .shared_bytes = l->shared_bytes,
+                                  .params = params,
+                                  .params_size = (size_t)k->manifest.params_size};
+    if (launch.grid < 0 || launch.grid > INT32_MAX)
+      return grid_too_large(l, call->sizes);
+    if (launch.grid == 0) /* a launch over an extent that is 0 has nothing to do */
+      continue;
+    qkv_status status = e->ops->launch(e->device, k->kernels[n], &launch, stream);
+    if (status != QKV_OK)
+      return error_context(status, "launching %s: ", l->entry);
+    e->launches++;
+  }
+  return QKV_OK;
+}
+
+qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream) {
+  call_view call = {0};
+  const op_kernel *k;
+  int64_t offsets[MANIFEST_MAX_REGIONS] = {0};
+  _Alignas(16) char params[8 * MANIFEST_MAX_FIELDS];
+  if (!op || !args)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", op ? "args" : "op");
+  const spec *s = op->spec->parsed;
+  qkv_status status = call_check(s, args, 0, &call);
+  if (status == QKV_OK)
+    status = check_maxima(op, &call);
+  if (status != QKV_OK || call.empty)
+    return status;
+  call.sizes[SIZE_SM_COUNT] = op->engine->info.sm_count;
+  status = choose_kernel(op, &call, &k);
+  if (status == QKV_OK)
+    status = place_workspace(k, args, &call, offsets);
+  if (status != QKV_OK)
+    return status;
+  memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
+  for (int n = 0; n < k->manifest.nfields; n++) {
+    status = fill_field(s, &k->manifest.fields[n], &k->slots[n], &call, args->workspace, offsets, params);
+    if (status != QKV_OK)
+      return status;
+  }
+  return launch_all(op, k, &call, params, stream);
+}
+
+/* ---- Timing --------------------------------------------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static qkv_status time_calls(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats, double *seconds,
+                             device_event *from, device_event *to) {
+  const qkv_engine *e = op->engine;
+  int warm_up = e->ops == &device_emu ? 0 : 3;
+  for (int n = -warm_up; n < repeats; n++) {
+    qkv_status status = e->ops->event_record(e->device, from, stream);
+    if (status == QKV_OK)
+      status = qkv_attention(op, args, stream);
+    if (status == QKV_OK)
+      status = e->ops->event_record(e->device, to, stream);
+    double took = 0;
+    if (status == QKV_OK)
+      status = e->ops->event_seconds(e->device, from, to, &took);
+    if (status != QKV_OK)
+      return status;
+    if (n >= 0)
+      seconds[n] = took;
+  }
+  qsort(seconds, (size_t)repeats, sizeof *seconds, by_value);
+  return QKV_OK;
+}
+
+qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats, double *median,
+                    double *fastest, double *slowest) {
+  if (!op || !args || repeats < 1)
+    return error_set(QKV_INVALID_ARGUMENT, "%s", !op ? "op is NULL" : !args ? "args is NULL" : "repeats is less than 1");
+  const qkv_engine *e = op->engine;
+  device_event *from = NULL, *to = NULL;
+  double *seconds = calloc((size_t)repeats, sizeof *seconds);
+  qkv_status status = seconds ? e->ops->event_create(e->device, &from) : error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  if (status == QKV_OK)
+    status = e->ops->event_create(e->device, &to);
+  if (status == QKV_OK)
+    status = time_calls(op, args, stream, repeats, seconds, from, to);
+  if (status == QKV_OK) {
+    if (median)
+      *median = repeats % 2 ? seconds[repeats / 2] : (seconds[repeats / 2 - 1] + seconds[repeats / 2]) / 2;
+    if (fastest)
+      *fastest = seconds[0];
+    if (slowest)
+      *slowest = seconds[repeats - 1];
+  }
+  if (from)
+    e->ops->event_free(e->device, from);
+  if (to)
+    e->ops->event_free(e->device, to);
+  free(seconds);
+  return status;
+}

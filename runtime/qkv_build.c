@@ -1,0 +1,295 @@
+/* qkv_build.c: from a spec to an image: render, look into the cache, else compile once however many threads ask.
+ *
+ * The first thread that wants a key makes its job and works without holding a lock; later ones wait for that job and share
+ * its result. The job disappears when the last of them has let go. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qkv_internal.h"
+
+enum { IDENTITY_SIZE = 512 };
+
+qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out) {
+  gen_error error = {0};
+  double start = seconds_now();
+  *out = NULL;
+  if (gen_render(s, request, out, &error) != GEN_OK)
+    return gen_failed(&error);
+  if ((*out)->source.failed) {
+    gen_kernel_free(*out);
+    *out = NULL;
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  }
+  engine_log(e, QKV_LOG_DEBUG, "rendered %s for %s: %d lines, %d us", (*out)->manifest.family, (*out)->manifest.arch,
+             (*out)->nlines, (int)((seconds_now() - start) * 1e6));
+  return QKV_OK;
+}
+
+/* ---- One kernel ------------------------------------------------------------------------------------------------------------ */
+
+static void take_from_cache(qkv_engine *e, const compiler_ops *compiler, build_job *job) {
+  cache_entry entry;
+  double start = seconds_now();
+  if (cache_read(e->cache, job->key, &entry) != CACHE_HIT)
+    return;
+  if (compiler->plausible(entry.image, entry.image_size)) {
+    job->image = (device_image){.bytes = entry.image, .size = entry.image_size, .log = entry.log};
+    entry.image = entry.log = NULL;
+    job->from_cache = 1;
+    e->cache_hits++;
+  } else {
+    cache_remove(e->cache, job->key);
+  }
+  cache_entry_free(&entry);
+  job->load_seconds = seconds_now() - start;
+}
+
+static void publish(qkv_engine *e, const build_job *job, const gen_kernel *k) {
+  text manifest_text = {0};
+  manifest_write(&k->manifest, &manifest_text);
+  const cache_entry entry = {.manifest = manifest_text.bytes,
+                             .manifest_size = manifest_text.size,
+                             .image = job->image.bytes,
+                             .image_size = job->image.size,
+                             .log = job->image.log};
+  if (manifest_text.bytes && !manifest_text.failed && *cache_path(e->cache))
+    cache_write(e->cache, job->key, &entry); /* a failure has been counted; the image in memory serves as well */
+  text_free(&manifest_text);
+}
+
+/* The compiler's message with template places in front of the raw log. */
+static qkv_status explain_failure(qkv_status status, const device_image *image, const gen_kernel *k) {
+  text translated = {0};
+  if (status == QKV_COMPILE_ERROR && image->log)
+    log_translate(image->log, k, 1, &translated);
+  if (translated.bytes)
+    status = error_context(status, "compiling %s (%s) for %s:\n%s\n", k->manifest.family, k->manifest.schedule,
+                           k->manifest.arch, translated.bytes);
+  text_free(&translated);
+  return status;
+}
+
+static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_job *job) {
+  const manifest *m = &k->manifest;
+  if (e->disable_jit)
+    return error_set(QKV_NOT_PREPARED,
+                     "kernel %s for %s (schedule %s, key %s) is not in the cache %s and compiling is disabled "
+                     "(QKV_DISABLE_JIT); build it beforehand with `qkvc build`",
+                     m->family, m->arch, m->schedule, job->key, cache_path(e->cache));
+  double start = seconds_now();
+  e->compiles++;
+  qkv_status status = compiler->compile(k->source.bytes, m->arch, &job->image);
+  job->compile_seconds = seconds_now() - start;
+  if (status != QKV_OK)
+    return explain_failure(status, &job->image, k);
+  engine_log(e, QKV_LOG_INFO, "compiled %s (%s) for %s with %s in %d ms", m->family, m->schedule, m->arch, compiler->name,
+             (int)(job->compile_seconds * 1e3));
+  return QKV_OK;
+}
+
+static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job *job) {
+  if (!rebuild)
+    take_from_cache(e, compiler, job);
+  if (job->image.bytes)
+    return QKV_OK;
+  qkv_status status = compile(e, compiler, k, job);
+  if (status == QKV_OK)
+    publish(e, job, k);
+  return status;
+}
+
+/* ---- One job per key --------------------------------------------------------------------------------------------------------- */
+
+static qkv_status kernel_key(const compiler_ops *compiler, const gen_kernel *k, char key[CACHE_KEY_SIZE]) {
+  char identity[IDENTITY_SIZE];
+  qkv_status status = compiler->identity(identity, sizeof identity);
+  if (status != QKV_OK)
+    return status;
+  text options = {0};
+  text_printf(&options, "compiler=%s arch=%s", compiler->name, k->manifest.arch);
+  if (!options.failed)
+    cache_key(k->source.bytes, options.bytes, identity, key);
+  else
+    status = error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  text_free(&options);
+  return status;
+}
+
+/* The running job for the key, joined, or a new one that the caller must do. jobs_lock is held. */
+static build_job *join_or_start(qkv_engine *e, const char *key, int *is_new) {
+  for (build_job *job = e->jobs; job; job = job->next)
+    if (!strcmp(job->key, key)) {
+      job->users++;
+      *is_new = 0;
+      return job;
+    }
+  build_job *job = calloc(1, sizeof *job);
+  if (!job)
+    return NULL;
+  memcpy(job->key, key, CACHE_KEY_SIZE);
+  job->users = 1;
+  job->next = e->jobs;
+  e->jobs = job;
+  *is_new = 1;
+  return job;
+}
+
+/* Publishes the result to those who wait; later comers start afresh (and find the cache). jobs_lock is held. */
+static void finish(qkv_engine *e, build_job *job) {
+  build_job **link = &e->jobs;
+  while (*link != job)
+    link = &(*link)->next;
+  *link = job->next;
+  job->done = 1;
+  pthread_cond_broadcast(&e->jobs_done);
+}
+
+static void job_free(build_job *job) {
+  image_free(&job->image);
+  free(job->message);
+  free(job);
+}
+
+void build_release(qkv_engine *e, build_job *job) {
+  if (!job)
+    return;
+  pthread_mutex_lock(&e->jobs_lock);
+  int last = --job->users == 0;
+  pthread_mutex_unlock(&e->jobs_lock);
+  if (last)
+    job_free(job);
+}
+
+qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out) {
+  char key[CACHE_KEY_SIZE];
+  int is_new = 0;
+  *out = NULL;
+  qkv_status status = kernel_key(compiler, k, key);
+  if (status != QKV_OK)
+    return status;
+  pthread_mutex_lock(&e->jobs_lock);
+  build_job *job = join_or_start(e, key, &is_new);
+  while (job && !is_new && !job->done)
+    pthread_cond_wait(&e->jobs_done, &e->jobs_lock);
+  pthread_mutex_unlock(&e->jobs_lock);
+  if (!job)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  *out = job;
+  if (!is_new)
+    return job->status == QKV_OK ? QKV_OK : error_set(job->status, "%s", job->message ? job->message : "build failed");
+  status = make_image(e, compiler, k, rebuild, job);
+  job->status = status;
+  job->message = status == QKV_OK ? NULL : strdup(error_message());
+  pthread_mutex_lock(&e->jobs_lock);
+  finish(e, job);
+  pthread_mutex_unlock(&e->jobs_lock);
+  return status;
+}
+
+/* ---- The user's builds ----------------------------------------------------------------------------------------------------------- */
+
+/* Fills the request. arch "emu" means: the engine's architecture, compiled for the emulated device. */
+static qkv_status make_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
+                               const compiler_ops **compiler) {
+  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  qkv_status status = struct_take(&o, sizeof o, given, "options");
+  if (status != QKV_OK)
+    return status;
+  int emulated = o.arch && !strcmp(o.arch, "emu");
+  *compiler = emulated ? &compiler_emulator : &compiler_nvrtc;
+  *request = (gen_request){.arch = o.arch && !emulated ? arch_find(o.arch) : e->arch,
+                           .family = o.family,
+                           .phase = o.phase,
+                           .schedule = o.schedule,
+                           .unaligned = o.unaligned != 0,
+                           .template_path = e->template_path};
+  if (request->arch)
+    return QKV_OK;
+  text known = {0};
+  int count;
+  const arch *table = arch_table(&count);
+  for (int n = 0; n < count; n++)
+    text_printf(&known, "%s%s", n ? ", " : "", table[n].name);
+  status = error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o.arch, known.bytes ? known.bytes : "");
+  text_free(&known);
+  return status;
+}
+
+qkv_status qkv_generate(qkv_engine *e, const qkv_spec *s, const qkv_build_options *opt, char **source) {
+  gen_request request;
+  const compiler_ops *compiler;
+  gen_kernel *k;
+  if (!e || !s || !source)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "source");
+  *source = NULL;
+  qkv_status status = make_request(e, opt, &request, &compiler);
+  if (status == QKV_OK)
+    status = render_kernel(e, s->parsed, &request, &k);
+  if (status != QKV_OK)
+    return status;
+  status = text_give(&k->source, source);
+  gen_kernel_free(k);
+  return status;
+}
+
+static void report_entries(const compiler_ops *compiler, const manifest *m, const char *log, qkv_build_report *report) {
+  report->nentries = m->nlaunches;
+  for (int n = 0; n < m->nlaunches; n++) {
+    const manifest_launch *l = &m->launches[n];
+    device_resources r = {.registers = -1};
+    qkv_build_entry *entry = &report->entries[n];
+    compiler->resources(log ? log : "", l->entry, &r);
+    snprintf(entry->name, sizeof entry->name, "%s", l->entry);
+    entry->registers = r.registers;
+    entry->spill_stores = r.spill_stores;
+    entry->spill_loads = r.spill_loads;
+    entry->stack = r.stack;
+    entry->shared_bytes = r.shared_bytes + l->shared_bytes;
+    entry->threads = l->block;
+  }
+}
+
+static qkv_status report_build(const compiler_ops *compiler, const gen_kernel *k, const build_job *job,
+                               qkv_build_report *report) {
+  const manifest *m = &k->manifest;
+  snprintf(report->family, sizeof report->family, "%s", m->family);
+  snprintf(report->arch, sizeof report->arch, "%s", m->arch);
+  snprintf(report->schedule, sizeof report->schedule, "%s", m->schedule);
+  snprintf(report->key, sizeof report->key, "%s", job->key);
+  report->from_cache = job->from_cache;
+  report->compile_seconds = job->compile_seconds;
+  report->load_seconds = job->load_seconds;
+  report->image_bytes = (int64_t)job->image.size;
+  report_entries(compiler, m, job->image.log, report);
+  text notes = {0};
+  if (job->image.log)
+    log_translate(job->image.log, k, 1, &notes);
+  return notes.size || notes.failed ? text_give(&notes, &report->notes) : QKV_OK;
+}
+
+qkv_status qkv_build(qkv_engine *e, const qkv_spec *s, const qkv_build_options *opt, qkv_build_report *out) {
+  gen_request request;
+  const compiler_ops *compiler;
+  qkv_build_report report = {.size = sizeof report};
+  if (!e || !s || !out)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "out");
+  gen_kernel *k = NULL;
+  build_job *job = NULL;
+  qkv_status status = make_request(e, opt, &request, &compiler);
+  double start = seconds_now();
+  if (status == QKV_OK)
+    status = render_kernel(e, s->parsed, &request, &k);
+  report.render_seconds = seconds_now() - start;
+  if (status == QKV_OK)
+    status = build_kernel(e, compiler, k, 0, &job);
+  if (status == QKV_OK)
+    status = report_build(compiler, k, job, &report);
+  if (status == QKV_OK)
+    status = struct_give(out, &report, sizeof report, "out");
+  if (status != QKV_OK)
+    qkv_string_free(report.notes);
+  build_release(e, job);
+  gen_kernel_free(k);
+  return status;
+}

@@ -1,0 +1,158 @@
+/* qkv_internal.h: what the files of the facade share. The facade is the only part of the runtime that knows both the generator
+ * and the devices.
+ *
+ *   qkv_status.c     names, versions, structs that grow     qkv_op.c         prepare: kernels, loaded and bound
+ *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
+ *   qkv_spec.c       specs                                  qkv_attention.c  launch
+ *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
+ *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports */
+#ifndef RUNTIME_QKV_INTERNAL_H
+#define RUNTIME_QKV_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cache.h"
+#include "device.h"
+#include "error.h"
+#include "gen.h"
+#include "qkv.h"
+#include "reference.h"
+
+/* ---- Structs that grow (qkv_status.c) -------------------------------------------------------------------------------- */
+
+/* Copies a caller's struct, whose first member is its size, over the first bytes of `known`: fields the caller does not know
+ * keep their values. QKV_INVALID_ARGUMENT when the size is not set. from NULL: nothing to copy. */
+qkv_status struct_take(void *known, size_t known_size, const void *from, const char *name);
+/* The other way: fills as much of `to` as its size says. */
+qkv_status struct_give(void *to, const void *known, size_t known_size, const char *name);
+
+/* Sets the message of a gen_error and gives its status. */
+qkv_status gen_failed(const gen_error *error);
+/* Hands a text over to the user: *out is freed with qkv_string_free. QKV_OUT_OF_MEMORY when it failed. */
+qkv_status text_give(text *t, char **out);
+/* value with `digits` decimals, in every locale. */
+void text_fixed(text *t, double value, int digits);
+double seconds_now(void);
+
+/* ---- Specs ------------------------------------------------------------------------------------------------------------- */
+
+struct qkv_spec {
+  spec *parsed;
+  atomic_int uses; /* the user's and one per op: an op may outlive the user's handle */
+};
+void spec_retain(const qkv_spec *s);
+qkv_dtype dtype_of_spec(spec_dtype t);
+qkv_dtype dtype_of_param(param_type t);
+/* The extents of declared parameter n (rank of them). */
+void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t len_k, int64_t shape[4]);
+
+/* ---- Engine -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct build_job build_job;
+
+struct qkv_engine {
+  const device_ops *ops; /* NULL: compile only */
+  device *device;
+  const compiler_ops *compiler; /* for the device */
+  cache *cache;
+  qkv_device_info info;
+  const arch *arch; /* what sources are generated for */
+  char *template_path;
+  int disable_jit;
+  qkv_log_fn log;
+  void *log_user;
+  atomic_ullong compiles, cache_hits, launches;
+  pthread_mutex_t jobs_lock; /* guards the list and `done` of its jobs; never held while compiling */
+  pthread_cond_t jobs_done;
+  build_job *jobs;
+};
+
+void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The options with the environment filled in; strings are the caller's or the environment's. */
+qkv_status options_resolve(const qkv_options *given, qkv_options *out);
+
+/* ---- Builds ---------------------------------------------------------------------------------------------------------------- */
+
+/* A compiled kernel, shared between all who asked for it at the same time. */
+struct build_job {
+  char key[CACHE_KEY_SIZE];
+  int users; /* guarded by jobs_lock */
+  int done;
+  qkv_status status;
+  char *message; /* of a failure */
+  device_image image;
+  int from_cache;
+  double compile_seconds, load_seconds;
+  build_job *next;
+};
+
+/* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips the
+ * cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
+qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);
+void build_release(qkv_engine *e, build_job *job);
+/* Renders, with timing to the log. */
+qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out);
+
+/* The log with every place in the generated source followed by the template line it came from and the source line.
+ * notes_only: only what log_is_note keeps, with the lines that belong to it. */
+void log_translate(const char *log, const gen_kernel *k, int notes_only, text *out);
+
+/* ---- Calls ----------------------------------------------------------------------------------------------------------------- */
+
+enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_LSE_WITH_SINK, TENSOR_SINK, TENSOR_PARAM };
+
+/* The tensors of a call by number (declared parameter n is TENSOR_PARAM + n), its scalars and its sizes. */
+typedef struct call_view {
+  const qkv_tensor *tensors[TENSOR_PARAM + SPEC_MAX_PARAMS];
+  double values[SPEC_MAX_PARAMS];
+  int64_t sizes[SIZE_COUNT];
+  int empty; /* nothing to compute */
+} call_view;
+
+/* Checks everything about a call that does not depend on kernels and describes it. host: dtypes of q k v o may be any float
+ * format (the reference). */
+qkv_status call_check(const spec *s, const qkv_attention_args *args, int host, call_view *out);
+/* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used. */
+typedef struct problem_eval {
+  const spec *spec;
+  const qkv_attention_args *args;
+} problem_eval;
+/* Value of a bool, int or float expression of the spec at a place; s only counts in scores. */
+double problem_value(const problem_eval *p, const expr *e, const reference_position *at, double s);
+/* Number of visible (query, key) pairs over batch and heads. Parameters that the mask reads must be in host memory. */
+qkv_status work_visible(const spec *s, const qkv_attention_args *args, double *pairs);
+
+/* "q", "sink", the name of a parameter. */
+const char *call_tensor_name(const spec *s, int tensor);
+/* The number of a tensor by its name in a manifest ("q", "param.slope"), -1 when unknown; and of one of its axes
+ * ("batch", "0"). */
+int call_tensor_find(const spec *s, const char *name, size_t length);
+int call_axis_find(int tensor, const char *name);
+
+/* One member of the parameter struct, resolved. */
+typedef enum slot_kind { SLOT_DATA, SLOT_STRIDE, SLOT_EXTENT, SLOT_SIZE, SLOT_WORKSPACE, SLOT_VALUE } slot_kind;
+typedef struct field_slot {
+  slot_kind kind;
+  field_type type;
+  int tensor, index, offset;
+} field_slot;
+
+/* A loaded image with its kernels and how to fill their parameter struct. */
+typedef struct op_kernel {
+  manifest manifest;
+  device_module *module;
+  device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
+  field_slot slots[MANIFEST_MAX_FIELDS];
+} op_kernel;
+
+struct qkv_op {
+  qkv_engine *engine;
+  const qkv_spec *spec;
+  int64_t limit_batch, limit_len_q, limit_len_k;
+  op_kernel *primary;
+  op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
+  int64_t workspace;
+};
+
+#endif

@@ -1,0 +1,280 @@
+/* qkv_op.c: all slow work before the first call: render, build, load, and resolve where each member of the parameter struct
+ * comes from. Afterwards an op never changes. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qkv_internal.h"
+
+/* ---- Binding the parameter struct ---------------------------------------------------------------------------------------- */
+
+/* `rest` after "TENSOR" is "", ".stride.AXIS" or ".extent.AXIS". */
+static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
+  slot->tensor = tensor;
+  slot->kind = SLOT_DATA;
+  if (!*rest)
+    return 1;
+  if (!strncmp(rest, ".stride.", 8))
+    slot->kind = SLOT_STRIDE;
+  else if (!strncmp(rest, ".extent.", 8))
+    slot->kind = SLOT_EXTENT;
+  else
+    return 0;
+  slot->index = call_axis_find(tensor, rest + 8);
+  return slot->index >= 0;
+}
+
+static int bind_source(const spec *s, const manifest *m, const char *source, field_slot *slot) {
+  int size = manifest_size_find(source);
+  if (size >= 0) {
+    slot->kind = SLOT_SIZE;
+    slot->index = size;
+    return 1;
+  }
+  if (!strncmp(source, "workspace.", 10)) {
+    slot->kind = SLOT_WORKSPACE;
+    for (slot->index = 0; slot->index < m->nregions; slot->index++)
+      if (!strcmp(m->regions[slot->index].name, source + 10))
+        return 1;
+    return 0;
+  }
+  /* The longest prefix that names a tensor: "param.slope" of "param.slope.stride.0". */
+  for (const char *end = source + strlen(source); end > source; end--) {
+    if (*end && *end != '.')
+      continue;
+    int tensor = call_tensor_find(s, source, (size_t)(end - source));
+    if (tensor < 0)
+      continue;
+    if (tensor >= TENSOR_PARAM && s->params[tensor - TENSOR_PARAM].rank == 0 && !*end) {
+      slot->kind = SLOT_VALUE;
+      slot->index = tensor - TENSOR_PARAM;
+      return 1;
+    }
+    return bind_tensor(tensor, end, slot);
+  }
+  return 0;
+}
+
+static int type_fits(const field_slot *slot) {
+  int pointer = slot->kind == SLOT_DATA || slot->kind == SLOT_WORKSPACE;
+  if (slot->type == FIELD_F32)
+    return slot->kind == SLOT_VALUE;
+  return (slot->type == FIELD_POINTER) == pointer;
+}
+
+static qkv_status bind_fields(const spec *s, op_kernel *k) {
+  const manifest *m = &k->manifest;
+  if (m->params_size < 0 || m->params_size > 8 * MANIFEST_MAX_FIELDS)
+    return error_set(QKV_INTERNAL, "%s: parameter struct of %d bytes", m->family, m->params_size);
+  for (int n = 0; n < m->nfields; n++) {
+    const manifest_field *f = &m->fields[n];
+    field_slot *slot = &k->slots[n];
+    slot->type = f->type;
+    slot->offset = f->offset;
+    if (!bind_source(s, m, f->source, slot) || !type_fits(slot) || f->offset < 0 ||
+        f->offset + field_type_size(f->type) > m->params_size)
+      return error_set(QKV_INTERNAL, "%s: member '%s' cannot be filled from '%s'", m->family, f->name, f->source);
+  }
+  return QKV_OK;
+}
+
+/* ---- Loading -------------------------------------------------------------------------------------------------------------- */
+
+static void op_kernel_free(const qkv_engine *e, op_kernel *k) {
+  if (!k)
+    return;
+  if (k->module)
+    e->ops->unload(e->device, k->module);
+  free(k);
+}
+
+static qkv_status load_image(const qkv_engine *e, const build_job *job, op_kernel *k) {
+  const manifest *m = &k->manifest;
+  qkv_status status = e->ops->load(e->device, job->image.bytes, job->image.size, m->family, &k->module);
+  for (int n = 0; n < m->nlaunches && status == QKV_OK; n++)
+    status = e->ops->kernel(e->device, k->module, m->launches[n].entry, m->launches[n].shared_bytes, &k->kernels[n]);
+  if (status != QKV_OK && k->module) {
+    e->ops->unload(e->device, k->module);
+    k->module = NULL;
+  }
+  return status;
+}
+
+/* Builds and loads. An image from the cache that the device refuses is dropped and built again, once. */
+static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *rendered, op_kernel **out) {
+  op_kernel *k = calloc(1, sizeof *k);
+  *out = NULL;
+  if (!k)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  k->manifest = rendered->manifest;
+  qkv_status status = bind_fields(s, k);
+  for (int rebuild = 0; status == QKV_OK; rebuild++) {
+    build_job *job;
+    status = build_kernel(e, e->compiler, rendered, rebuild, &job);
+    if (status == QKV_OK)
+      status = load_image(e, job, k);
+    int again = status != QKV_OK && job && job->from_cache && !rebuild && !e->disable_jit;
+    if (again) {
+      engine_log(e, QKV_LOG_WARNING, "cached kernel %s was refused and is built again: %s", job->key, error_message());
+      cache_remove(e->cache, job->key);
+      status = QKV_OK;
+    }
+    build_release(e, job);
+    if (!again)
+      break;
+  }
+  if (status != QKV_OK) {
+    op_kernel_free(e, k);
+    return status;
+  }
+  *out = k;
+  return QKV_OK;
+}
+
+/* The second kernel, built beside the first. */
+typedef struct side_build {
+  qkv_engine *engine;
+  const spec *spec;
+  gen_request request;
+  op_kernel *kernel;
+  qkv_status status;
+  char *message; /* errors belong to threads; this carries one over */
+} side_build;
+
+static void *build_aside(void *pointer) {
+  side_build *b = pointer;
+  gen_kernel *rendered = NULL;
+  b->status = render_kernel(b->engine, b->spec, &b->request, &rendered);
+  if (b->status == QKV_OK)
+    b->status = load_kernel(b->engine, b->spec, rendered, &b->kernel);
+  if (b->status != QKV_OK)
+    b->message = strdup(error_message());
+  gen_kernel_free(rendered);
+  return NULL;
+}
+
+/* Loads the primary kernel and, when that needs aligned tensors and others are allowed, the one for all tensors. */
+static qkv_status load_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
+  qkv_engine *e = op->engine;
+  const spec *s = op->spec->parsed;
+  gen_kernel *rendered;
+  qkv_status status = render_kernel(e, s, request, &rendered);
+  if (status != QKV_OK)
+    return status;
+  int two = rendered->manifest.aligned16 && !aligned_only, threaded = 0;
+  side_build side = {.engine = e, .spec = s, .request = *request};
+  side.request.unaligned = true;
+  side.request.family = rendered->manifest.family;
+  pthread_t thread;
+  if (two)
+    threaded = pthread_create(&thread, NULL, build_aside, &side) == 0;
+  status = load_kernel(e, s, rendered, &op->primary);
+  if (threaded)
+    pthread_join(thread, NULL);
+  else if (two && status == QKV_OK)
+    build_aside(&side);
+  op->other = two ? side.kernel : rendered->manifest.aligned16 ? NULL : op->primary;
+  if (status == QKV_OK && two && side.status != QKV_OK)
+    status = error_set(side.status, "the kernel for unaligned tensors (limits.aligned_only saves it): %s",
+                       side.message ? side.message : "failed");
+  free(side.message);
+  gen_kernel_free(rendered);
+  return status;
+}
+
+/* ---- Workspace ------------------------------------------------------------------------------------------------------------- */
+
+static qkv_status size_workspace(qkv_op *op) {
+  const spec *s = op->spec->parsed;
+  const int64_t sizes[SIZE_COUNT] = {[SIZE_ONE] = 1,
+                                     [SIZE_BATCH] = op->limit_batch,
+                                     [SIZE_LEN_Q] = op->limit_len_q,
+                                     [SIZE_LEN_K] = op->limit_len_k,
+                                     [SIZE_HEADS_Q] = s->heads_q,
+                                     [SIZE_HEADS_KV] = s->heads_kv,
+                                     [SIZE_DIM_QK] = s->dim_qk,
+                                     [SIZE_DIM_V] = s->dim_v,
+                                     [SIZE_SM_COUNT] = op->engine->info.sm_count};
+  const op_kernel *kernels[] = {op->primary, op->other};
+  for (int n = 0; n < 2; n++) {
+    int64_t offsets[MANIFEST_MAX_REGIONS];
+    if (!kernels[n] || kernels[n]->manifest.nregions == 0)
+      continue;
+    if (!op->limit_batch || !op->limit_len_q || !op->limit_len_k)
+      return error_set(QKV_INVALID_ARGUMENT,
+                       "family %s needs workspace, whose size follows from declared maxima: set batch, len_q and len_k in "
+                       "qkv_limits",
+                       kernels[n]->manifest.family);
+    int64_t bytes = manifest_workspace(&kernels[n]->manifest, sizes, offsets);
+    if (bytes < 0)
+      return error_set(QKV_INVALID_ARGUMENT, "the workspace for batch %lld, len_q %lld, len_k %lld exceeds 2^63 bytes",
+                       (long long)op->limit_batch, (long long)op->limit_len_q, (long long)op->limit_len_k);
+    if (bytes > op->workspace)
+      op->workspace = bytes;
+  }
+  return QKV_OK;
+}
+
+/* ---- The user's calls --------------------------------------------------------------------------------------------------------- */
+
+static qkv_status check_limits(const qkv_limits *l) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } rows[] = {{"batch", l->batch}, {"len_q", l->len_q}, {"len_k", l->len_k}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+    if (rows[n].value < 0 || rows[n].value > INT32_MAX)
+      return error_set(QKV_INVALID_ARGUMENT, "limits.%s is %lld; it must be 0 to 2147483647", rows[n].name,
+                       (long long)rows[n].value);
+  return QKV_OK;
+}
+
+qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limits, qkv_op **out) {
+  qkv_limits l = QKV_LIMITS_INIT;
+  if (!e || !s || !out)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "out");
+  *out = NULL;
+  if (!e->ops)
+    return error_set(QKV_NO_DEVICE, "the engine was opened with device \"none\", which only compiles");
+  qkv_status status = struct_take(&l, sizeof l, limits, "limits");
+  if (status == QKV_OK)
+    status = check_limits(&l);
+  if (status != QKV_OK)
+    return status;
+  qkv_op *op = calloc(1, sizeof *op);
+  if (!op)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  op->engine = e;
+  op->spec = s;
+  spec_retain(s);
+  op->limit_batch = l.batch;
+  op->limit_len_q = l.len_q;
+  op->limit_len_k = l.len_k;
+  const gen_request request = {.arch = e->arch,
+                               .family = l.family,
+                               .phase = l.phase,
+                               .schedule = l.schedule,
+                               .template_path = e->template_path};
+  status = load_kernels(op, &request, l.aligned_only);
+  if (status == QKV_OK)
+    status = size_workspace(op);
+  if (status != QKV_OK) {
+    qkv_op_free(op);
+    return status;
+  }
+  *out = op;
+  return QKV_OK;
+}
+
+void qkv_op_free(qkv_op *op) {
+  if (!op)
+    return;
+  if (op->other != op->primary)
+    op_kernel_free(op->engine, op->other);
+  op_kernel_free(op->engine, op->primary);
+  qkv_spec_free((qkv_spec *)(uintptr_t)op->spec);
+  free(op);
+}
+
+size_t qkv_workspace_size(const qkv_op *op) { return op ? (size_t)op->workspace : 0; }

@@ -1,0 +1,113 @@
+/* qkv_work.c: how much work a call is: visible pairs, floating-point operations, bytes.
+ *
+ * Counts rows by their derived intervals where the mask is exactly one, and elements only in what is left; heads and batch
+ * entries that the mask cannot tell apart are counted once. */
+#include "mask.h"
+#include "qkv_internal.h"
+
+typedef struct counter {
+  problem_eval eval;
+  mask_rows rows;
+} counter;
+
+/* [*low, *high) holds every key that the row sees. */
+static void row_interval(const counter *c, const reference_position *at, int64_t *low, int64_t *high) {
+  *low = 0;
+  *high = at->len_k;
+  if (c->rows.form != MASK_ROWS)
+    return;
+  for (int n = 0; n < c->rows.nlow; n++) {
+    int64_t bound = (int64_t)problem_value(&c->eval, c->rows.low[n].value, at, 0);
+    *low = bound > *low ? bound : *low;
+  }
+  for (int n = 0; n < c->rows.nhigh; n++) {
+    int64_t bound = (int64_t)problem_value(&c->eval, c->rows.high[n].value, at, 0);
+    *high = bound < *high ? bound : *high;
+  }
+}
+
+static double count_row(const counter *c, reference_position at) {
+  int64_t low, high, count = 0;
+  row_interval(c, &at, &low, &high);
+  if (c->rows.form == MASK_ROWS && c->rows.exact)
+    return high > low ? (double)(high - low) : 0;
+  for (at.k = low; at.k < high; at.k++)
+    count += problem_value(&c->eval, c->eval.spec->mask, &at, 0) != 0;
+  return (double)count;
+}
+
+static double count_all(const counter *c, int64_t batch, int64_t len_q, int64_t len_k) {
+  const spec *s = c->eval.spec;
+  unsigned symbols = expr_symbols(s->mask);
+  int by_batch = (symbols & EXPR_BIT(EXPR_B)) != 0;
+  int by_head = (symbols & (EXPR_BIT(EXPR_H) | EXPR_BIT(EXPR_HK))) != 0;
+  int64_t entries = by_batch ? batch : batch > 0, heads = by_head ? s->heads_q : 1;
+  double pairs = 0;
+  for (int64_t b = 0; b < entries; b++)
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t i = 0; i < len_q; i++)
+        pairs += count_row(c, (reference_position){.q = s->align == ALIGN_BOTTOM_RIGHT ? i + len_k - len_q : i,
+                                                   .i = i,
+                                                   .h = h,
+                                                   .hk = h / (s->heads_q / s->heads_kv),
+                                                   .b = b,
+                                                   .len_q = len_q,
+                                                   .len_k = len_k});
+  return pairs * (by_batch ? 1 : (double)batch) * (by_head ? 1 : (double)s->heads_q);
+}
+
+/* The mask's parameters must be there to be read. */
+static qkv_status check_mask_params(const spec *s, const qkv_attention_args *args) {
+  uint32_t used = expr_params(s->mask);
+  for (int n = 0; n < s->nparams; n++) {
+    if (!(used >> n & 1))
+      continue;
+    if (n >= args->nparams || !args->params || (s->params[n].rank > 0 && !args->params[n].tensor.data))
+      return error_set(QKV_INVALID_ARGUMENT, "parameter %s: the mask reads it, so counting the visible pairs needs its value "
+                                             "(in host memory)", s->params[n].name);
+    if (args->params[n].tensor.rank != s->params[n].rank)
+      return error_set(QKV_INVALID_ARGUMENT, "parameter %s: has rank %d, must have %d", s->params[n].name,
+                       args->params[n].tensor.rank, s->params[n].rank);
+  }
+  return QKV_OK;
+}
+
+qkv_status work_visible(const spec *s, const qkv_attention_args *args, double *pairs) {
+  int64_t batch = args->q.shape[0], len_q = args->q.shape[1], len_k = args->k.shape[1];
+  double all = (double)batch * s->heads_q * (double)len_q * (double)len_k;
+  qkv_status status = check_mask_params(s, args);
+  if (status != QKV_OK)
+    return status;
+  arena *memory = arena_new();
+  if (!memory)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  if (!ARENA_TRY(memory)) {
+    arena_free(memory);
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  }
+  const counter c = {{s, args}, mask_analyse(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT)};
+  *pairs = c.rows.form == MASK_ALL ? all : c.rows.form == MASK_NONE ? 0 : count_all(&c, batch, len_q, len_k);
+  arena_free(memory);
+  return QKV_OK;
+}
+
+qkv_status qkv_work(const qkv_spec *handle, const qkv_attention_args *args, double *flops, double *bytes) {
+  if (!handle || !args)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", handle ? "args" : "spec");
+  const spec *s = handle->parsed;
+  const qkv_tensor *tensors[] = {&args->q, &args->k};
+  for (int n = 0; n < 2; n++)
+    if (tensors[n]->rank != 4 || tensors[n]->shape[0] < 0 || tensors[n]->shape[1] < 0)
+      return error_set(QKV_INVALID_ARGUMENT, "%s: needs rank 4 and extents of at least 0", n ? "k" : "q");
+  double pairs = 0, batch = (double)args->q.shape[0];
+  double rows_q = batch * (double)args->q.shape[1] * s->heads_q, rows_k = batch * (double)args->k.shape[1] * s->heads_kv;
+  qkv_status status = flops ? work_visible(s, args, &pairs) : QKV_OK;
+  if (status != QKV_OK)
+    return status;
+  if (flops)
+    *flops = 2.0 * (s->dim_qk + s->dim_v) * pairs;
+  if (bytes)
+    *bytes = rows_q * (s->dim_qk * spec_dtype_size(s->dtype_q) + s->dim_v * spec_dtype_size(s->dtype_out)) +
+             rows_k * (s->dim_qk + s->dim_v) * spec_dtype_size(s->dtype_kv);
+  return QKV_OK;
+}
