@@ -1,0 +1,238 @@
+/* qkv_explain.c: what would run for a spec, and why. One structure is gathered and printed as text or as JSON. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "qkv_internal.h"
+
+typedef struct explanation {
+  const spec *spec;
+  gen_request request;
+  gen_choice choices[GEN_MAX_FAMILIES];
+  int nchoices;
+  gen_kernel *kernel; /* NULL: nothing can run, `why` says it */
+  char *why;
+  gen_schedule schedule;
+} explanation;
+
+static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build_options *given, explanation *x) {
+  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  gen_error error = {0};
+  qkv_status status = struct_take(&o, sizeof o, given, "options");
+  if (status != QKV_OK)
+    return status;
+  x->spec = s->parsed;
+  x->request = (gen_request){.arch = o.arch ? arch_find(o.arch) : e->arch,
+                             .family = o.family,
+                             .phase = o.phase,
+                             .schedule = o.schedule,
+                             .unaligned = o.unaligned != 0,
+                             .template_path = e->template_path};
+  if (!x->request.arch)
+    return error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'", o.arch);
+  gen_request every = x->request;
+  every.family = NULL;
+  if (gen_choices(x->spec, &every, x->choices, &x->nchoices, &error) != GEN_OK)
+    return gen_failed(&error);
+  status = render_kernel(e, x->spec, &x->request, &x->kernel);
+  if (status == QKV_OUT_OF_MEMORY || status == QKV_TEMPLATE_ERROR || status == QKV_INTERNAL)
+    return status;
+  if (status != QKV_OK) {
+    x->why = strdup(error_message());
+    return x->why ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  }
+  x->request.family = x->kernel->manifest.family;
+  gen_check_schedule(x->spec, &x->request, &x->schedule, &error); /* resources; left zero when the family cannot tell */
+  return QKV_OK;
+}
+
+/* FLOPs and bytes of workload n. False when the mask's parameters would have to be known. */
+static int workload_cost(const qkv_spec *s, int n, double *flops, double *bytes) {
+  const spec_workload *w = &s->parsed->workloads[n];
+  qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
+  args.q = qkv_tensor_dense(NULL, QKV_F32, 4, (int64_t[]){w->batch, w->len_q, s->parsed->heads_q, s->parsed->dim_qk});
+  args.k = qkv_tensor_dense(NULL, QKV_F32, 4, (int64_t[]){w->batch, w->len_k, s->parsed->heads_kv, s->parsed->dim_qk});
+  *flops = 0;
+  if (qkv_work(s, &args, flops, bytes) == QKV_OK)
+    return 1;
+  qkv_work(s, &args, NULL, bytes);
+  return 0;
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+/* ---- Text ------------------------------------------------------------------------------------------------------------------ */
+
+static void print_families(const explanation *x, text *out) {
+  text_puts(out, "families, in order of dispatch\n");
+  for (int n = 0; n < x->nchoices; n++) {
+    const gen_choice *c = &x->choices[n];
+    int chosen = x->kernel && !strcmp(c->family, x->kernel->manifest.family);
+    text_printf(out, "  %c %-28s %s\n", chosen ? '*' : ' ', c->family,
+                !c->supported ? c->reason : chosen ? "chosen" : "could run it too");
+  }
+}
+
+static void print_kernel(const explanation *x, text *out) {
+  const manifest *m = &x->kernel->manifest;
+  text_printf(out, "kernel for %s\n  schedule  %s\n  tensors   %s\n", m->arch, m->schedule,
+              m->aligned16 ? "16-byte aligned q k v o; a second kernel takes all others" : "any alignment and strides");
+  if (x->schedule.resources.threads)
+    text_printf(out, "  estimate  %d threads, %lld bytes of shared memory, %d registers for accumulators and operands\n",
+                x->schedule.resources.threads, (long long)x->schedule.resources.shared_bytes, x->schedule.resources.registers);
+  for (int n = 0; n < m->nlaunches; n++) {
+    const manifest_launch *l = &m->launches[n];
+    text_printf(out, "  launch    %s: %d threads, %d bytes of dynamic shared memory, grid", l->entry, l->block, l->shared_bytes);
+    for (int f = 0; f < l->grid.count; f++) {
+      text_printf(out, "%s %s", f ? " x" : "", manifest_size_name(l->grid.factors[f].size));
+      if (l->grid.factors[f].per > 1)
+        text_printf(out, "/%d", l->grid.factors[f].per);
+    }
+    text_puts(out, "\n");
+  }
+  for (int n = 0; n < m->nregions; n++)
+    text_printf(out, "  workspace %s\n", m->regions[n].name);
+}
+
+/* Each line of `lines`, indented. */
+static void print_indented(const char *lines, text *out) {
+  for (const char *line = lines; line && *line;) {
+    size_t length = strcspn(line, "\n");
+    text_puts(out, "  ");
+    text_add(out, line, length);
+    text_puts(out, "\n");
+    line += length + (line[length] == '\n');
+  }
+}
+
+static void print_text(const qkv_spec *s, const explanation *x, text *out) {
+  text mask = {0};
+  text_printf(out, "%s: %d query heads, %d KV heads, dim %d/%d\n", x->spec->name, x->spec->heads_q, x->spec->heads_kv,
+              x->spec->dim_qk, x->spec->dim_v);
+  print_families(x, out);
+  if (x->kernel)
+    print_kernel(x, out);
+  else
+    text_printf(out, "no kernel: %s\n", x->why);
+  text_puts(out, "mask\n");
+  gen_explain_mask(x->spec, &mask);
+  print_indented(mask.bytes, out);
+  text_free(&mask);
+  if (x->spec->nworkloads)
+    text_puts(out, "workloads                        batch    len_q    len_k       GFLOP         MB  FLOP/byte\n");
+  for (int n = 0; n < x->spec->nworkloads; n++) {
+    const spec_workload *w = &x->spec->workloads[n];
+    double flops, bytes;
+    int known = workload_cost(s, n, &flops, &bytes);
+    const struct {
+      double value;
+      int digits, width;
+    } columns[] = {{flops * 1e-9, 3, 12}, {bytes * 1e-6, 2, 11}, {ratio(flops, bytes), 1, 11}};
+    text_printf(out, "  %-28s %8lld %8lld %8lld", w->name, (long long)w->batch, (long long)w->len_q, (long long)w->len_k);
+    for (int c = 0; c < 3; c++) {
+      text number = {0};
+      if (known || c == 1)
+        text_fixed(&number, columns[c].value, columns[c].digits);
+      text_printf(out, "%*s", columns[c].width, number.bytes ? number.bytes : "?");
+      text_free(&number);
+    }
+    text_puts(out, known ? "\n" : "  (the mask depends on parameters)\n");
+  }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------------------ */
+
+static void json_pair(text *out, const char *key, const char *value) {
+  text_printf(out, "\"%s\": ", key);
+  text_json_string(out, value);
+}
+
+static void json_kernel(const explanation *x, text *out) {
+  const manifest *m = &x->kernel->manifest;
+  text_puts(out, "{");
+  json_pair(out, "family", m->family);
+  text_puts(out, ", ");
+  json_pair(out, "arch", m->arch);
+  text_puts(out, ", ");
+  json_pair(out, "schedule", m->schedule);
+  text_printf(out, ", \"aligned16\": %s, \"variant_hash\": \"%s\", \"estimate\": {\"threads\": %d, \"shared_bytes\": %lld, "
+                   "\"registers\": %d}, \"launches\": [",
+              m->aligned16 ? "true" : "false", m->variant_hash, x->schedule.resources.threads,
+              (long long)x->schedule.resources.shared_bytes, x->schedule.resources.registers);
+  for (int n = 0; n < m->nlaunches; n++) {
+    const manifest_launch *l = &m->launches[n];
+    text_puts(out, n ? ", {" : "{");
+    json_pair(out, "entry", l->entry);
+    text_printf(out, ", \"threads\": %d, \"shared_bytes\": %d, \"grid\": [", l->block, l->shared_bytes);
+    for (int f = 0; f < l->grid.count; f++)
+      text_printf(out, "%s{\"size\": \"%s\", \"per\": %d}", f ? ", " : "", manifest_size_name(l->grid.factors[f].size),
+                  l->grid.factors[f].per);
+    text_puts(out, "]}");
+  }
+  text_puts(out, "]}");
+}
+
+static void print_json(const qkv_spec *s, const explanation *x, text *out) {
+  text mask = {0};
+  text_puts(out, "{");
+  json_pair(out, "name", x->spec->name);
+  text_puts(out, ", \"families\": [");
+  for (int n = 0; n < x->nchoices; n++) {
+    text_puts(out, n ? ", {" : "{");
+    json_pair(out, "family", x->choices[n].family);
+    text_printf(out, ", \"supported\": %s, ", x->choices[n].supported ? "true" : "false");
+    json_pair(out, "reason", x->choices[n].reason);
+    text_puts(out, "}");
+  }
+  text_puts(out, "], \"kernel\": ");
+  if (x->kernel)
+    json_kernel(x, out);
+  else
+    text_puts(out, "null");
+  text_puts(out, ", ");
+  json_pair(out, "error", x->why ? x->why : "");
+  gen_explain_mask(x->spec, &mask);
+  text_puts(out, ", ");
+  json_pair(out, "mask", mask.bytes ? mask.bytes : "");
+  text_free(&mask);
+  text_puts(out, ", \"workloads\": [");
+  for (int n = 0; n < x->spec->nworkloads; n++) {
+    const spec_workload *w = &x->spec->workloads[n];
+    double flops, bytes;
+    int known = workload_cost(s, n, &flops, &bytes);
+    text_puts(out, n ? ", {" : "{");
+    json_pair(out, "name", w->name);
+    text_printf(out, ", \"batch\": %lld, \"len_q\": %lld, \"len_k\": %lld, \"flops\": ", (long long)w->batch,
+                (long long)w->len_q, (long long)w->len_k);
+    if (known)
+      text_double(out, flops);
+    else
+      text_puts(out, "null");
+    text_puts(out, ", \"bytes\": ");
+    text_double(out, bytes);
+    text_puts(out, "}");
+  }
+  text_puts(out, "]}\n");
+}
+
+qkv_status qkv_explain(qkv_engine *e, const qkv_spec *s, const qkv_build_options *opt, int json, char **out) {
+  if (!e || !s || !out)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "out");
+  *out = NULL;
+  explanation *x = calloc(1, sizeof *x);
+  if (!x)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  qkv_status status = gather(e, s, opt, x);
+  if (status == QKV_OK) {
+    text t = {0};
+    if (json)
+      print_json(s, x, &t);
+    else
+      print_text(s, x, &t);
+    status = text_give(&t, out);
+  }
+  gen_kernel_free(x->kernel);
+  free(x->why);
+  free(x);
+  return status;
+}
