@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "comma_locale.h"
 #include "diag.h"
 #include "spec.h"
 
@@ -126,12 +127,8 @@ static void golden_messages(void **state) {
 }
 
 static void golden_messages_with_decimal_comma(void **state) {
-  const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
-  const char *found = NULL;
-  for (size_t i = 0; i < sizeof locales / sizeof locales[0] && !found; i++)
-    found = setlocale(LC_ALL, locales[i]);
-  if (!found) {
-    print_message("skipped: no locale with a decimal comma is installed\n");
+  if (!enter_comma_locale()) {
+    print_message("skipped: no locale with a decimal comma\n");
     skip();
   }
   golden_messages(state);
