@@ -90,9 +90,6 @@ const expr *expr_parse(arena *a, const char *source, size_t offset, bool verbati
 /* Parses and evaluates an expression without symbols or parameters: `1/sqrt(256)`, `4096`. False after a diagnostic. */
 bool expr_parse_constant(arena *a, const char *source, size_t offset, bool verbatim, double *value, diags *d);
 
-/* Whether `name` is a word of the language (or of C++), which a parameter may not be called. */
-bool expr_reserved(const char *name);
-
 /* A smaller expression with the same value everywhere: constants folded, neutral elements dropped, double negation
  * and `not` pushed inwards, constant conditions decided. */
 const expr *expr_fold(arena *a, const expr *e);

@@ -32,6 +32,13 @@ int64_t expr_apply_int(expr_op op, int64_t x, int64_t y) {
   }
 }
 
+/* As on the device: a NaN loses against a number, and -0.0 is less than 0.0. */
+static double real_min(double x, double y) {
+  if (x == y)
+    return signbit(x) ? x : y;
+  return fmin(x, y);
+}
+
 double expr_apply_real(expr_op op, double x, double y) {
   switch (op) {
   case EXPR_NEG: return -x;
@@ -40,8 +47,8 @@ double expr_apply_real(expr_op op, double x, double y) {
   case EXPR_SUB: return x - y;
   case EXPR_MUL: return x * y;
   case EXPR_DIV: return x / y;
-  case EXPR_MIN: return fmin(x, y);
-  case EXPR_MAX: return fmax(x, y);
+  case EXPR_MIN: return real_min(x, y);
+  case EXPR_MAX: return -real_min(-x, -y);
   case EXPR_EXP: return exp(x);
   case EXPR_EXP2: return exp2(x);
   case EXPR_LOG: return log(x);

@@ -37,18 +37,6 @@ static const named_constant constants[] = {
 enum { CONSTANT_COUNT = sizeof constants / sizeof *constants };
 
 static const char *const booleans[] = {"false", "true"};
-static const char *const operator_words[] = {"and", "or", "not"};
-
-/* Words of C++ and CUDA that a parameter, printed as `p.NAME`, cannot be called. */
-static const char *const target_words[] = {
-    "asm",      "auto",     "bool",   "break",    "case",    "catch",   "char",     "class",   "const",  "constexpr",
-    "continue", "default",  "delete", "do",       "double",  "else",    "enum",     "explicit", "export", "extern",
-    "float",    "for",      "friend", "goto",     "if",      "inline",  "int",      "long",    "mutable", "namespace",
-    "new",      "operator", "private", "protected", "public", "register", "return",  "short",   "signed", "sizeof",
-    "static",   "struct",   "switch", "template", "this",    "throw",   "try",      "typedef", "typename", "union",
-    "unsigned", "using",    "virtual", "void",    "volatile", "while",  "in",       "is",      "lambda",  "xor",
-    "compl",    "bitand",   "bitor",  "nullptr",  "alignas", "alignof", "decltype", "noexcept", "concept", "requires",
-};
 
 const expr_function *expr_function_find(const char *name) {
   for (int n = 0; n < FUNCTION_COUNT; n++)
@@ -78,21 +66,6 @@ static int symbol_find(const char *name) {
     if (strcmp(symbol_names[n], name) == 0)
       return n;
   return -1;
-}
-
-static bool in_list(const char *name, const char *const *list, size_t count) {
-  for (size_t n = 0; n < count; n++)
-    if (strcmp(list[n], name) == 0)
-      return true;
-  return false;
-}
-
-bool expr_reserved(const char *name) {
-  for (int n = 0; n < CONSTANT_COUNT; n++)
-    if (strcmp(constants[n].name, name) == 0)
-      return true;
-  return symbol_find(name) >= 0 || expr_function_find(name) || expr_sugar_find(name) || in_list(name, booleans, 2) ||
-         in_list(name, operator_words, 3) || in_list(name, target_words, sizeof target_words / sizeof *target_words);
 }
 
 void expr_unknown_name(checker *c, const syntax *s) {

@@ -162,13 +162,15 @@ static const expr *check_where(checker *c, const syntax *s) {
   const expr *x = expr_check_as(c, condition, EXPR_BOOL, "the condition of where()");
   const expr *y = expr_check(c, first);
   const expr *z = expr_check(c, second);
-  if (!x || !y || !z)
+  if (!y || !z)
     return NULL;
   if ((y->type == EXPR_BOOL) != (z->type == EXPR_BOOL)) {
     diag_add(c->d, DIAG_EXPR_TYPE, second->at, "both values of where() must be of one type; these are %s and %s",
              expr_type_name(y->type), expr_type_name(z->type));
     return NULL;
   }
+  if (!x)
+    return NULL;
   if (y->type != z->type) {
     y = to_float(c, y);
     z = to_float(c, z);
@@ -227,6 +229,8 @@ static const expr *check_call(checker *c, const syntax *s) {
   int param = expr_param_find(c->scope, s->name);
   if (param < 0) {
     expr_unknown_name(c, s);
+    for (const syntax *argument = s->args; argument; argument = argument->next)
+      expr_check(c, argument);
     return NULL;
   }
   diag_add(c->d, DIAG_EXPR_TYPE, s->at, "'%s' is a parameter, not a function", s->name);

@@ -96,7 +96,8 @@ void mask_add_condition(arena *a, mask_rows *rows, const expr *condition) {
   condition = expr_normalise(a, condition);
   if (!is_uniform(condition)) {
     /* `sum <= 0` with a monotone sum changes once as q grows: from true to false if the sum rises. */
-    if (condition->op != EXPR_LE || !mask_direction(a, condition->args[0], &direction)) {
+    if (condition->op != EXPR_LE || condition->args[0]->type != EXPR_INT ||
+        !mask_direction(a, condition->args[0], &direction)) {
       rows->exact = false;
       return;
     }
