@@ -8,7 +8,7 @@ static int as_json, as_canonical;
 
 static const cli_option options[] = {
     {"json", 0, CLI_FLAG, &as_json, NULL, "one JSON array: file, ok, diagnostics or the resolved spec"},
-    {"canonical", 0, CLI_FLAG, &as_canonical, NULL, "print the canonical form of each spec that is right"},
+    {"canonical", 0, CLI_FLAG, &as_canonical, NULL, "print each spec in full, without its name: what is hashed"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
 static int check_text(const char *path) {

@@ -59,7 +59,7 @@ static int find_workload(problem *p, const char *name, qkv_workload *out) {
 /* Makes a problem small enough for the emulator to take seconds, batch first, then the longer side. */
 static void shrink(problem *p) {
   enum { LEAST = 16 };
-  const double most = 3e7; /* FLOPs; the emulator does some ten million a second */
+  const double most = 3e8; /* FLOPs; the emulator does some hundred million a second */
   while (problem_dense_flops(p) > most) {
     if (p->batch > 1)
       p->batch = 1;
@@ -122,7 +122,7 @@ int problem_size(problem *p, const problem_request *r) {
   p->batch = batch < 0 ? 1 : batch;
   p->len_q = len_q < 0 ? len_k : len_q;
   p->len_k = len_k < 0 ? len_q : len_k;
-  if (p->emulated && problem_dense_flops(p) > 1e9)
+  if (p->emulated && problem_dense_flops(p) > 1e10)
     cli_note("%.1f GFLOP on the emulator may take many minutes; smaller sizes take seconds",
              1e-9 * problem_dense_flops(p));
   return EXIT_OK;

@@ -133,7 +133,7 @@ static int execute(problem *p, outcome *result) {
     qkv_free(p->engine, args.workspace);
   qkv_op_free(op);
   result->tolerance = tolerance >= 0 ? tolerance : verdict_tolerance(p);
-  snprintf(result->judged.against, sizeof result->judged.against, "nothing: --no-check");
+  snprintf(result->judged.against, sizeof result->judged.against, "--no-check");
   if (!code && !no_check) {
     cli_progress("checking against the reference");
     code = problem_verify(p, result->tolerance, &result->judged);
@@ -176,7 +176,7 @@ static void print_text(problem *p, const outcome *r) {
     printf("  %-14s %s, relative L2 tolerance %g: %s\n", "checked", r->judged.against, r->tolerance,
            r->judged.ok ? "ok" : "FAILED");
   else
-    printf("  %-14s against %s\n", "checked", r->judged.against);
+    printf("  %-14s no: %s\n", "checked", r->judged.against);
 }
 
 static void json_error(cli_json *j, const char *name, const tensor_error *e, bool present) {

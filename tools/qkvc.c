@@ -91,17 +91,17 @@ static void ignore_signal(int number) {
 }
 
 int main(int argc, char **argv) {
-  /* A reader that went away shows as EPIPE below. A handler, unlike SIG_IGN, is not inherited by compilers we start. */
-  struct sigaction action = {.sa_handler = ignore_signal, .sa_flags = SA_RESTART};
+  /* A reader that went away, as in "qkvc gen | head", is no error worth a message. A handler, unlike SIG_IGN, is not
+   * inherited by the compilers we start. */
+  struct sigaction action = {.sa_handler = note_broken_pipe, .sa_flags = SA_RESTART};
   sigaction(SIGPIPE, &action, NULL);
   int code = run(argc, argv);
   cli_progress_end();
-  bool failed = ferror(stdout) != 0;
   errno = 0;
-  failed = fclose(stdout) != 0 || failed;
-  if (failed && errno != EPIPE && errno != 0) {
-    cli_error("standard output: %s", strerror(errno));
-    return code ? code : EXIT_FAILED;
-  }
-  return failed && !code ? EXIT_FAILED : code;
+  bool failed = ferror(stdout) != 0;
+  if (fclose(stdout) == 0 && !failed)
+    return code;
+  if (!reader_gone)
+    cli_error("standard output cannot be written: %s", errno ? strerror(errno) : "no space left, or the device failed");
+  return code ? code : EXIT_FAILED;
 }
