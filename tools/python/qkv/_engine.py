@@ -409,6 +409,7 @@ class Op(_Handle):
         workspace                 (address, bytes) of device memory; default: allocated for the Launch
         declared parameters       by keyword (or in the dict `params`): numbers for scalars, tensors for the rest
         """
+        self.handle  # refuses when closed, before anything is allocated
         stream = _tensor.current_stream(q) if stream is None else _stream_handle(stream)
         given = {"o": out, "lse": lse, "lse_with_sink": lse_with_sink}
         outputs = _outputs_for(self.spec, q, given, self.spec._dtype_out)

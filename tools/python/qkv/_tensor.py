@@ -68,7 +68,7 @@ def _dense_strides(shape):
     strides, step = [], 1
     for extent in reversed(shape):
         strides.append(step)
-        step *= extent
+        step *= max(extent, 1)
     return strides[::-1]
 
 
