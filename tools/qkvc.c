@@ -86,8 +86,11 @@ static int run(int argc, char **argv) {
   return count < 0 ? EXIT_USAGE : command->run(count, argv + 2);
 }
 
-static void ignore_signal(int number) {
+static volatile sig_atomic_t reader_gone;
+
+static void note_broken_pipe(int number) {
   (void)number;
+  reader_gone = 1;
 }
 
 int main(int argc, char **argv) {
