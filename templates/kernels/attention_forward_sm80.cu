@@ -57,6 +57,7 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 //% include "parts/tile_store_sm80.cu"
 
 //% local bottom_right = variant.align == "bottom_right"
+//% local edge = {first = "first", last = "last", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -81,8 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   // Tiles from tile_begin up to tile_end hold every visible key.
   int key_begin = 0, key_end = p.len_k;
   //% if bounded then
-  const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
-  //%   local edge = {first = "first", last = "last", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
   key_begin = max($(cuda_edge("visit_begin", edge)), 0);
   key_end = min($(cuda_edge("visit_end", edge)), p.len_k);
   //% elseif mask.form == "none" then

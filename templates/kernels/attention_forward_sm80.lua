@@ -36,7 +36,7 @@ local function registers(v, s)
   local output = m.row_tiles * (v.dim_v // 8) * 4
   local scores = m.row_tiles * (s.tile_n // 8) * 4
   local query = s.q_registers == 1 and m.row_tiles * (m.dim_qk // 16) * 4 or m.row_tiles * 4
-  return output + scores + query + 56
+  return output + scores + query + 48
 end
 
 return {

@@ -4,7 +4,7 @@
 constexpr float LOG2E = $(f32(attention.log2e)); // from natural logarithms to those of base 2
 //% end)
 //% piece("LN2", function()
-constexpr float LN2 = $(f32(attention.ln2)); // and back
+constexpr float LN2 = $(f32(attention.ln2)); // from base 2 to natural logarithms
 //% end)
 //% piece("log_add", function()
 // log(exp(a) + exp(b)), -inf included.
