@@ -14,6 +14,8 @@ enum { HOOK_STEP = 10000, MAX_CALLERS = 3 };
 
 /* The error value of host_raise: the message is in host->error already. */
 static char raised_key;
+/* Registry key of the table that holds the globals. */
+static char globals_key;
 
 lua_host *host_of(lua_State *L) {
   return *(lua_host **)lua_getextraspace(L);
@@ -195,7 +197,7 @@ void host_freeze(lua_State *L, const char *name, bool strict) {
 }
 
 void host_set_global(lua_State *L, const char *name) {
-  lua_pushglobaltable(L);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &globals_key);
   lua_pushstring(L, name);
   lua_pushvalue(L, -3);
   lua_rawset(L, -3);
@@ -204,11 +206,17 @@ void host_set_global(lua_State *L, const char *name) {
 
 /* ---- opening ---- */
 
+/* The table of globals that code sees is an empty view, so that not even existing names can be assigned. */
 static int open_sandbox(lua_State *L) {
-  lua_newtable(L); /* the new table of globals */
+  lua_newtable(L); /* the defined names */
   library_open(L, lua_gettop(L));
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 1);
   lua_pushcfunction(L, refuse_global_read);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+  lua_newtable(L); /* the view */
+  lua_createtable(L, 0, 3);
+  lua_pushvalue(L, -3);
   lua_setfield(L, -2, "__index");
   lua_pushcfunction(L, refuse_global_write);
   lua_setfield(L, -2, "__newindex");
@@ -216,6 +224,7 @@ static int open_sandbox(lua_State *L) {
   lua_setfield(L, -2, "__metatable");
   lua_setmetatable(L, -2);
   lua_rawseti(L, LUA_REGISTRYINDEX, LUA_RIDX_GLOBALS);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &globals_key);
   lua_sethook(L, count_instructions, LUA_MASKCOUNT, HOOK_STEP);
   return 0;
 }
@@ -244,8 +253,11 @@ void host_close(lua_host *h) {
 
 void host_load(lua_State *L, const char *path, const char *bytes, size_t size) {
   lua_pushfstring(L, "@%s", path);
-  if (luaL_loadbufferx(L, bytes, size, lua_tostring(L, -1), "t") != LUA_OK)
+  if (luaL_loadbufferx(L, bytes, size, lua_tostring(L, -1), "t") != LUA_OK) {
+    if (lua_type(L, -1) == LUA_TSTRING && !has_place(lua_tostring(L, -1)))
+      luaL_error(L, "%s:1: %s", path, lua_tostring(L, -1));
     lua_error(L);
+  }
   lua_remove(L, -2);
 }
 
