@@ -17,14 +17,21 @@ void diags_init(diags *d, arena *memory, const char *file, const char *text_byte
 __attribute__((format(printf, 2, 0))) static const char *format_message(diags *d, const char *format, va_list args) {
   jmp_buf outer;
   memcpy(&outer, &d->memory->out_of_memory, sizeof outer);
-  const char *volatile message = NULL;
+  char *volatile message = NULL;
   if (ARENA_TRY(d->memory))
     message = arena_vprintf(d->memory, format, args);
   memcpy(&d->memory->out_of_memory, &outer, sizeof outer);
+  for (char *c = message; c && *c; c++) /* quoted input must not break the line or steer a terminal */
+    if ((unsigned char)*c < 0x20 || *c == 0x7F)
+      *c = *c == '\n' || *c == '\t' ? ' ' : '?';
   return message;
 }
 
 void diag_add(diags *d, diag_code code, diag_span at, const char *format, ...) {
+  if (at.offset > d->size)
+    at.offset = d->size;
+  if (at.length > d->size - at.offset)
+    at.length = d->size - at.offset;
   for (int i = 0; i < d->count; i++)
     if (d->items[i].code == code && d->items[i].at.offset == at.offset) {
       d->newest = NULL; /* its first hint stands */

@@ -56,7 +56,8 @@ typedef struct diags {
 
 void diags_init(diags *d, arena *memory, const char *file, const char *text, size_t size);
 /* Adds one diagnostic. The same code at the same place is added once. Never jumps to the arena's ARENA_TRY: a diagnostic
- * without memory is only counted. */
+ * without memory is only counted. A span is cut to the text; control characters in a
+ * message become ' ' or '?'. */
 void diag_add(diags *d, diag_code code, diag_span at, const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Gives the newest diagnostic a hint; nothing when that one was not kept. */
 void diag_hint(diags *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
