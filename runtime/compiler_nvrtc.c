@@ -98,8 +98,12 @@ static qkv_status compile_failed(const nvrtc_library *n, nvrtcResult result, con
   if (result == NVRTC_ERROR_BUILTIN || strstr(log, "libnvrtc-builtins"))
     return error_set(QKV_NO_COMPILER, "NVRTC %d.%d (%s) cannot open its companion libnvrtc-builtins.so.%d.%d: %s", n->major,
                      n->minor, n->path, n->major, n->minor, log);
-  return error_set(QKV_COMPILE_ERROR, "NVRTC %d.%d refused the source for %s (%s):\n%s", n->major, n->minor, arch,
-                   n->error_string(result), log);
+  /* Too much static shared memory is the one refusal that ptxas leaves without a word. */
+  const char *silent = strstr(log, "error") || strstr(log, "fatal")
+                           ? ""
+                           : "(the log names no error: most often more static shared memory than the architecture has)\n";
+  return error_set(QKV_COMPILE_ERROR, "NVRTC %d.%d refused the source for %s (%s):\n%s%s", n->major, n->minor, arch,
+                   n->error_string(result), silent, log);
 }
 
 static int nvrtc_plausible(const void *image, size_t size) {

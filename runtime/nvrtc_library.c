@@ -99,6 +99,10 @@ static int adopt(void *handle, const char *place) {
   memcpy(&candidate.error_string, &address, sizeof address);
   if (candidate.version(&candidate.major, &candidate.minor) != NVRTC_SUCCESS)
     return note(place, "does not tell its version"), 0;
+  if (candidate.major < 12) {
+    text_printf(&tried, "\n  %s: is version %d.%d, which is too old; 12.0 is needed", place, candidate.major, candidate.minor);
+    return 0;
+  }
   char *real = realpath(where.dli_fname, NULL);
   snprintf(candidate.path, sizeof candidate.path, "%s", real ? real : where.dli_fname);
   free(real);

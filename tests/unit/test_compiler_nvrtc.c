@@ -1,0 +1,263 @@
+/* test_compiler_nvrtc.c: finding NVRTC, compiling with it, and every way in which it can fail, with a stub that fails on
+ * demand. The library is looked for once per process, so each search runs in a child of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "compile_log.h"
+#include "device.h"
+
+static const char probe[] = "extern \"C\" __global__ void probe(float *p) { p[threadIdx.x] = 1.0f; }\n";
+static char folder[] = "/tmp/qkv-nvrtc-XXXXXX";
+static char stub[64], missing[64];
+
+/* Builds the stubs. -1 without a C compiler: their tests are skipped. */
+static int build_stubs(void **state) {
+  (void)state;
+  char command[1024];
+  if (!mkdtemp(folder))
+    return -1;
+  snprintf(stub, sizeof stub, "%s/libst\xc3\xbc" "b.so", folder);
+  snprintf(missing, sizeof missing, "%s/missing.so", folder);
+  snprintf(command, sizeof command, "cc -shared -fPIC -o %s %s/tests/fault/nvrtc_stub.c && cc -shared -fPIC -DMISSING -o %s "
+           "%s/tests/fault/nvrtc_stub.c", stub, QKV_SOURCE_DIR, missing, QKV_SOURCE_DIR);
+  if (system(command))
+    stub[0] = 0;
+  return 0;
+}
+
+static int remove_stubs(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command);
+}
+
+/* In a child with $QKV_NVRTC = library and $QKV_STUB = mode: compiles the probe; 0 when the status is `want` and the message holds
+ * both words. */
+static int child_compile(const char *library, const char *mode, qkv_status want, const char *word, const char *other) {
+  pid_t child = fork();
+  if (child == 0) {
+    device_image image;
+    setenv("QKV_NVRTC", library, 1);
+    setenv("QKV_STUB", mode, 1);
+    qkv_status status = compiler_nvrtc.compile(probe, "sm_90a", &image);
+    int good = status == want && (want == QKV_OK ? image.size == 64 : image.bytes == NULL) &&
+               (want == QKV_OK || (strstr(error_message(), word) && strstr(error_message(), other)));
+    if (!good)
+      fprintf(stderr, "QKV_NVRTC=%s QKV_STUB=%s: status %d, message: %s\n", library, mode, (int)status, error_message());
+    if (good && status == QKV_OK)
+      good = strstr(image.log, "Used 7") && !strstr(image.log, "Compile time");
+    image_free(&image);
+    _exit(!good);
+  }
+  int status = -1;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_stub(void **state) {
+  (void)state;
+  if (!*stub)
+    skip();
+  static const struct {
+    const char *mode;
+    qkv_status want;
+    const char *word, *other;
+  } rows[] = {
+      {"works", QKV_OK, "", ""},
+      {"arch", QKV_UNKNOWN_ARCH, "sm_90a", "sm_70, sm_86"},
+      {"empty", QKV_COMPILE_ERROR, "no machine code", "sm_90a"},
+      {"garbage", QKV_COMPILE_ERROR, "no cubin", "64"},
+      {"builtins", QKV_NO_COMPILER, "libnvrtc-builtins.so.12.3", "companion"},
+      {"memory", QKV_OUT_OF_MEMORY, "memory", ""},
+      {"syntax", QKV_COMPILE_ERROR, "expected a declaration", "NVRTC 12.3"},
+      {"old", QKV_NO_COMPILER, "11.3", "too old"},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+    assert_int_equal(child_compile(stub, rows[n].mode, rows[n].want, rows[n].word, rows[n].other), 0);
+  assert_int_equal(child_compile(missing, "works", QKV_NO_COMPILER, "lacks nvrtcGetCUBIN", missing), 0);
+}
+
+static void test_not_found(void **state) {
+  (void)state;
+  assert_int_equal(child_compile("/nonexistent/libnvrtc.so", "", QKV_NO_COMPILER, "/nonexistent/libnvrtc.so: not there",
+                                 "pip install"), 0);
+  assert_int_equal(child_compile("/etc/hostname", "", QKV_NO_COMPILER, "/etc/hostname", "QKV_NVRTC is set"), 0);
+}
+
+/* From here on: the real NVRTC, when there is one. */
+static void need_nvrtc(void) {
+  char identity[512];
+  if (compiler_nvrtc.identity(identity, sizeof identity) == QKV_NO_COMPILER)
+    skip();
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void test_compiles(void **state) {
+  (void)state;
+  need_nvrtc();
+  static const char *const archs[] = {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120"};
+  for (size_t n = 0; n < sizeof archs / sizeof *archs; n++) {
+    device_image image;
+    device_resources r;
+    double start = seconds();
+    assert_int_equal(compiler_nvrtc.compile(probe, archs[n], &image), QKV_OK);
+    print_message("%s: %.0f ms\n", archs[n], (seconds() - start) * 1e3);
+    assert_true(compiler_nvrtc.plausible(image.bytes, image.size));
+    compiler_nvrtc.resources(image.log, "probe", &r);
+    assert_true(r.registers > 0 && r.spill_stores == 0 && r.stack == 0);
+    compiler_nvrtc.resources(image.log, "prob", &r);
+    assert_int_equal(r.registers, -1);
+    image_free(&image);
+  }
+}
+
+static void test_same_bytes(void **state) {
+  (void)state;
+  need_nvrtc();
+  device_image first, second;
+  assert_int_equal(compiler_nvrtc.compile(probe, "sm_90a", &first), QKV_OK);
+  assert_int_equal(compiler_nvrtc.compile(probe, "sm_90a", &second), QKV_OK);
+  assert_int_equal(first.size, second.size);
+  assert_memory_equal(first.bytes, second.bytes, first.size);
+  assert_string_equal(first.log, second.log);
+  image_free(&first);
+  image_free(&second);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  need_nvrtc();
+  static const struct {
+    const char *source, *arch;
+    qkv_status want;
+    const char *word;
+  } rows[] = {
+      {probe, "sm_999", QKV_UNKNOWN_ARCH, "sm_90"},
+      {probe, "compute_80", QKV_UNKNOWN_ARCH, "compute_80"},
+      {probe, "", QKV_UNKNOWN_ARCH, "supports"},
+      {"extern \"C\" __global__ void probe() { $(x); }", "sm_80", QKV_COMPILE_ERROR, "kernel.cu(1): error"},
+      {"extern \"C\" __global__ void probe() { asm volatile(\"bogus;\"); }", "sm_80", QKV_COMPILE_ERROR, "ptxas"},
+      {"extern \"C\" __global__ void probe(float *p) { __shared__ float x[99999]; x[threadIdx.x] = *p; __syncthreads(); *p = "
+       "x[(int)*p]; }", "sm_80", QKV_COMPILE_ERROR, "more static shared memory"},
+      {"#include <cuda_fp16.h>\n", "sm_80", QKV_COMPILE_ERROR, "cuda_fp16.h"},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    device_image image;
+    qkv_status status = compiler_nvrtc.compile(rows[n].source, rows[n].arch, &image);
+    if (status != rows[n].want || !strstr(error_message(), rows[n].word))
+      fail_msg("row %zu: status %d, message: %s", n, (int)status, error_message());
+    assert_null(image.bytes);
+    image_free(&image);
+  }
+}
+
+static void *compile_one(void *user) {
+  char source[256];
+  device_image image;
+  snprintf(source, sizeof source, "extern \"C\" __global__ void probe(float *p) { p[threadIdx.x] = %d; }", *(int *)user);
+  *(int *)user = compiler_nvrtc.compile(source, "sm_80", &image) == QKV_OK && image.size > 0;
+  image_free(&image);
+  return NULL;
+}
+
+static void test_threads(void **state) {
+  (void)state;
+  need_nvrtc();
+  enum { THREADS = 8 };
+  pthread_t threads[THREADS];
+  int results[THREADS];
+  for (int n = 0; n < THREADS; n++) {
+    results[n] = n + 100;
+    assert_int_equal(pthread_create(&threads[n], NULL, compile_one, &results[n]), 0);
+  }
+  for (int n = 0; n < THREADS; n++) {
+    pthread_join(threads[n], NULL);
+    assert_int_equal(results[n], 1);
+  }
+}
+
+static void test_log_places(void **state) {
+  (void)state;
+  static const struct {
+    const char *line;
+    int number, column; /* number 0: no place */
+    const char *rest;
+  } rows[] = {
+      {"kernel.cu(12): error: x", 12, 0, "error: x"},
+      {"kernel.cu:7:3: warning: y", 7, 3, "warning: y"},
+      {"kernel.cu:7: note", 7, 0, "note"},
+      {"/tmp/a b/kernel.cu(1): x", 0, 0, NULL},
+      {"ptxas info    : Used 7 registers", 0, 0, NULL},
+      {"(12): error", 0, 0, NULL},
+      {"kernel.cu(12 error", 0, 0, NULL},
+      {"kernel.cu(): error", 0, 0, NULL},
+      {"kernel.cu(99999999999): error", 2147483647, 0, "error"},
+      {"", 0, 0, NULL},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    log_place place;
+    int found = log_parse_place(rows[n].line, &place);
+    if (found != (rows[n].number > 0))
+      fail_msg("'%s' %s", rows[n].line, found ? "was read as a place" : "was not read as a place");
+    if (!found)
+      continue;
+    assert_int_equal(place.line, rows[n].number);
+    assert_int_equal(place.column, rows[n].column);
+    assert_string_equal(place.rest, rows[n].rest);
+  }
+}
+
+static void test_log_resources(void **state) {
+  (void)state;
+  static const char log[] = "ptxas info    : 0 bytes gmem\n"
+                            "ptxas info    : Compiling entry function 'b' for 'sm_90a'\n"
+                            "ptxas info    : Function properties for b\n"
+                            "ptxas         .     48 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads\n"
+                            "ptxas info    : Function properties for helper\n"
+                            "ptxas         .     8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+                            "ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem\n"
+                            "ptxas info    : Compiling entry function 'a' for 'sm_90a'\n"
+                            "ptxas info    : Used 255 registers";
+  device_resources r;
+  log_resources(log, "b", &r);
+  assert_int_equal(r.registers, 168);
+  assert_int_equal(r.spill_stores, 16);
+  assert_int_equal(r.spill_loads, 20);
+  assert_int_equal(r.stack, 48);
+  assert_int_equal(r.shared_bytes, 1024);
+  log_resources(log, "a", &r);
+  assert_int_equal(r.registers, 255);
+  assert_int_equal(r.shared_bytes + r.stack + r.spill_stores, 0);
+  log_resources("", "a", &r);
+  assert_int_equal(r.registers, -1);
+  log_resources(NULL, "a", &r);
+  assert_int_equal(r.registers, -1);
+  static const char note[] = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
+  assert_true(log_is_note(note, sizeof note - 1));
+  assert_false(log_is_note(log, 28));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found), cmocka_unit_test(test_log_places),
+      cmocka_unit_test(test_log_resources), cmocka_unit_test(test_compiles),  cmocka_unit_test(test_same_bytes),
+      cmocka_unit_test(test_refusals),   cmocka_unit_test(test_threads)};
+  return cmocka_run_group_tests(tests, build_stubs, remove_stubs);
+}
