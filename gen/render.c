@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "template.h"
 
@@ -316,7 +317,7 @@ static void list_override(lua_State *L, const char *override, const char *folder
   lua_setmetatable(L, -2);
   const char *full = lua_pushfstring(L, "%s/%s", override, folder);
   *directory = opendir(full);
-  if (!*directory && errno != ENOENT)
+  if (!*directory && (errno != ENOENT || access(override, R_OK | X_OK) != 0)) /* a subfolder may be missing */
     host_raise(L, GEN_IO, "cannot read template folder %s: %s", full, strerror(errno));
   for (struct dirent *entry; *directory && (entry = readdir(*directory));) {
     if (entry->d_name[0] == '.')
