@@ -1,0 +1,365 @@
+/* test_golden.c: the built-in families: rendered sources against tests/golden, and properties every family must have.
+ *
+ * After a deliberate change: UPDATE_GOLDEN=1 test_golden, then read the diff. */
+#include "gen_fixture.h"
+
+#include <time.h>
+
+/* ---- golden sources ---- */
+
+static const struct {
+  const char *spec;    /* tests/golden/SPEC.yaml */
+  const char *variety; /* distinguishes the renderings of one spec; part of the file name */
+  const char *arch, *family, *schedule;
+  bool unaligned;
+} goldens[] = {
+    {.spec = "plain"},
+    {.spec = "causal"},
+    {.spec = "causal", .variety = "naive", .family = "attention_naive"},
+    {.spec = "causal", .variety = "unaligned", .unaligned = true},
+    {.spec = "window"},
+    {.spec = "softcap_sink"},
+    {.spec = "softcap_sink", .variety = "naive", .family = "attention_naive"},
+    {.spec = "alibi"},
+    {.spec = "top_left"},
+    {.spec = "dims_differ"},
+    {.spec = "dim_256"},
+    {.spec = "dim_256", .variety = "sm_89", .arch = "sm_89"}, /* less shared memory: a fallback schedule */
+    {.spec = "dim_odd"},
+    {.spec = "single"},
+    {.spec = "elements"},
+    {.spec = "documents"},
+    {.spec = "prefix"},
+    {.spec = "nothing"},
+    {.spec = "mixed_out"},
+};
+enum { GOLDEN_COUNT = sizeof goldens / sizeof goldens[0] };
+
+static spec *golden_spec(const char *name) {
+  char path[512];
+  snprintf(path, sizeof path, "%s/tests/golden/%s.yaml", QKV_SOURCE_DIR, name);
+  char *source = fixture_read(path);
+  if (!source)
+    fail_msg("cannot read %s", path);
+  spec *s = fixture_spec(source);
+  free(source);
+  return s;
+}
+
+static gen_kernel *render(const spec *s, const gen_request *request) {
+  gen_kernel *k;
+  gen_error error = {0};
+  if (gen_render(s, request, &k, &error) != GEN_OK)
+    fail_msg("%s: %s", s->name, error.message);
+  return k;
+}
+
+/* Names the first line that differs. */
+static void compare_golden(const char *path, const char *got) {
+  char *expected = fixture_read(path);
+  if (!expected)
+    fail_msg("%s is missing; run with UPDATE_GOLDEN=1", path);
+  int line = 1;
+  const char *a = got, *b = expected;
+  while (*a && *a == *b)
+    line += *a == '\n', a++, b++;
+  if (*a != *b)
+    fail_msg("%s:%d differs; rendered: %.100s", path, line, a);
+  free(expected);
+}
+
+static void sources_match_their_golden_files(void **state) {
+  (void)state;
+  for (int n = 0; n < GOLDEN_COUNT; n++) {
+    spec *s = golden_spec(goldens[n].spec);
+    gen_request request = {.arch = goldens[n].arch ? arch_find(goldens[n].arch) : NULL,
+                           .family = goldens[n].family,
+                           .schedule = goldens[n].schedule,
+                           .unaligned = goldens[n].unaligned};
+    gen_kernel *k = render(s, &request);
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/golden/%s%s%s.cu", QKV_SOURCE_DIR, goldens[n].spec,
+             goldens[n].variety ? "." : "", goldens[n].variety ? goldens[n].variety : "");
+    if (getenv("UPDATE_GOLDEN")) {
+      FILE *f = fopen(path, "wb");
+      assert_non_null(f);
+      assert_int_equal(fwrite(k->source.bytes, 1, k->source.size, f), k->source.size);
+      assert_int_equal(fclose(f), 0);
+    }
+    compare_golden(path, k->source.bytes);
+    gen_kernel_free(k);
+    spec_free(s);
+  }
+}
+
+/* ---- properties of every rendering ---- */
+
+static int count_word(const char *source, const char *word, size_t length) {
+  int count = 0;
+  for (const char *p = source; (p = strstr(p, word)); p += length) {
+    bool begins = p == source || !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", p[-1]);
+    bool ends = !p[length] || !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", p[length]);
+    count += begins && ends;
+  }
+  return count;
+}
+
+/* A constant at the head that nothing uses would make a field look effective that is not. */
+static void check_constants_are_used(const gen_kernel *k, const char *name) {
+  for (const char *p = k->source.bytes; (p = strstr(p, "\nconstexpr ")); p++) {
+    const char *equals = strchr(p + 1, '='), *end = equals - 1, *begin;
+    while (end[-1] == ' ')
+      end--;
+    for (begin = end; begin[-1] != ' '; begin--)
+      ;
+    char word[128];
+    snprintf(word, sizeof word, "%.*s", (int)(end - begin), begin);
+    char *bracket = strchr(word, '[');
+    if (bracket)
+      *bracket = 0;
+    if (count_word(k->source.bytes, word, strlen(word)) < 2)
+      fail_msg("%s: constant %s is not used", name, word);
+  }
+}
+
+static void sources_are_tidy_and_mapped(void **state) {
+  (void)state;
+  for (int n = 0; n < GOLDEN_COUNT; n++) {
+    spec *s = golden_spec(goldens[n].spec);
+    gen_request request = {.family = goldens[n].family, .unaligned = goldens[n].unaligned};
+    gen_kernel *k = render(s, &request);
+    const char *source = k->source.bytes;
+    int lines = 0;
+    for (const char *p = source; *p; p++)
+      lines += *p == '\n';
+    assert_int_equal(lines, k->nlines);
+    assert_null(strchr(source, '$'));
+    assert_null(strstr(source, " \n"));
+    assert_null(strstr(source, "#include"));
+    assert_null(strstr(source, "template"));
+    for (int line = 0; line < k->nlines; line++)
+      assert_in_range(k->lines[line].template_index, 0, k->ntemplates - 1);
+    check_constants_are_used(k, goldens[n].spec);
+    for (int launch = 0; launch < k->manifest.nlaunches; launch++)
+      if (!strstr(source, k->manifest.launches[launch].entry))
+        fail_msg("%s: entry %s is not in the source", goldens[n].spec, k->manifest.launches[launch].entry);
+    /* Every field that the launch fills is a member of the struct. */
+    for (int field = 0; field < k->manifest.nfields; field++)
+      if (count_word(source, k->manifest.fields[field].name, strlen(k->manifest.fields[field].name)) < 1)
+        fail_msg("%s: field %s is not in the source", goldens[n].spec, k->manifest.fields[field].name);
+    gen_kernel_free(k);
+    spec_free(s);
+  }
+}
+
+/* ---- every field counts ---- */
+
+/* The source without its head comment, which repeats the spec. */
+static const char *body(const gen_kernel *k) {
+  const char *p = k->source.bytes;
+  while (p[0] == '/' && p[1] == '/')
+    p = strchr(p, '\n') + 1;
+  return p;
+}
+
+/* A spec that uses everything; each field below is replaced in turn. */
+static const char *const base_fields[][2] = {
+    {"heads", "{q: 8, kv: 2}"}, {"dim", "{qk: 64, v: 64}"}, {"dtype", "{q: bf16, kv: bf16, out: bf16}"},
+    {"scale", "0.1"},           {"softcap", "30.0"},        {"score", "s + slope[h] * (k - q)"},
+    {"mask", "causal"},         {"sink", "per_head"},       {"align", "bottom_right"},
+    {"params", "{slope: {type: f32, shape: [hq]}}"},
+};
+enum { BASE_COUNT = sizeof base_fields / sizeof base_fields[0] };
+
+static spec *changed_spec(const char *field, const char *value) {
+  text t = {0};
+  text_puts(&t, "qkvc: 1\nname: t\nattention:\n");
+  for (int n = 0; n < BASE_COUNT; n++)
+    text_printf(&t, "  %s: %s\n", base_fields[n][0],
+                field && strcmp(field, base_fields[n][0]) == 0 ? value : base_fields[n][1]);
+  const char *outputs = field && strcmp(field, "outputs") == 0 ? value : "[o, lse]";
+  text_printf(&t, "outputs: %s\n", outputs);
+  if (field && strcmp(field, "layout") == 0)
+    text_printf(&t, "layout: %s\n", value);
+  spec *s = fixture_spec(t.bytes);
+  text_free(&t);
+  return s;
+}
+
+static void every_field_counts_or_is_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *field, *value;
+    const char *refused_as; /* what a refusal must name */
+  } changes[] = {
+      {"heads", "{q: 16, kv: 2}", "heads"},
+      {"heads", "{q: 8, kv: 4}", "heads"},
+      {"heads", "{q: 8, kv: 8}", "heads"},
+      {"dim", "{qk: 72, v: 64}", "dim"},
+      {"dim", "{qk: 64, v: 72}", "dim"},
+      {"dtype", "{q: f16, kv: bf16, out: bf16}", "dtype"},
+      {"dtype", "{q: bf16, kv: f16, out: bf16}", "dtype"},
+      {"dtype", "{q: f16, kv: f16, out: bf16}", "dtype"},
+      {"dtype", "{q: bf16, kv: bf16, out: f16}", "dtype"},
+      {"dtype", "{q: bf16, kv: bf16, out: f32}", "dtype"},
+      {"dtype", "{q: bf16, kv: e4m3, out: bf16}", "dtype"},
+      {"dtype", "{q: f32, kv: f32, out: f32}", "dtype"},
+      {"scale", "0.2", "scale"},
+      {"scale", "-0.1", "scale"},
+      {"softcap", "20.0", "softcap"},
+      {"score", "s - slope[h] * (k - q)", "score"},
+      {"score", "s + slope[h]", "score"},
+      {"mask", "causal and q - k < 100", "mask"},
+      {"mask", "'true'", "mask"},
+      {"mask", "'false'", "mask"},
+      {"mask", "q % 2 == k % 2", "mask"},
+      {"sink", "none", "sink"},
+      {"align", "top_left", "align"},
+      {"params", "{slope: {type: f16, shape: [hq]}}", "params"},
+      {"params", "{slope: {type: bf16, shape: [hq]}}", "params"},
+      {"params", "{slope: {type: i32, shape: [hq]}}", "params"},
+      {"outputs", "[o]", "outputs"},
+      {"outputs", "[o, lse_with_sink]", "outputs"},
+      {"layout", "{q: ragged, kv: ragged}", "layout"},
+      {"layout", "{q: dense, kv: {paged: {page: 16, order: nhd}}}", "layout"},
+      {"layout", "{q: ragged, kv: {paged: {page: 16, order: hnd}}}", "layout"},
+  };
+  spec *base = changed_spec(NULL, NULL);
+  for (size_t n = 0; n < sizeof changes / sizeof changes[0]; n++) {
+    spec *s = changed_spec(changes[n].field, changes[n].value);
+    gen_choice choices[GEN_MAX_FAMILIES];
+    int count;
+    gen_request request = {0};
+    assert_int_equal(gen_choices(s, &request, choices, &count, NULL), GEN_OK);
+    for (int f = 0; f < count; f++) {
+      request.family = choices[f].family;
+      if (!choices[f].supported) {
+        if (!strstr(choices[f].reason, changes[n].refused_as))
+          fail_msg("%s refuses %s: %s without naming it: %s", choices[f].family, changes[n].field, changes[n].value,
+                   choices[f].reason);
+        continue;
+      }
+      gen_kernel *before = render(base, &request), *after = render(s, &request);
+      if (strcmp(body(before), body(after)) == 0)
+        fail_msg("%s ignores %s: %s", choices[f].family, changes[n].field, changes[n].value);
+      assert_string_not_equal(before->manifest.variant_hash, after->manifest.variant_hash);
+      gen_kernel_free(before);
+      gen_kernel_free(after);
+    }
+    spec_free(s);
+  }
+  spec_free(base);
+}
+
+/* ---- schedules ---- */
+
+/* Random points of each family's space: legal ones render and differ only in what the schedule says; illegal ones have a
+ * reason. */
+static void legal_schedules_render(void **state) {
+  (void)state;
+  spec *s = changed_spec(NULL, NULL);
+  gen_choice choices[GEN_MAX_FAMILIES];
+  static gen_axis axes[32];
+  int families, count, legal = 0;
+  gen_request request = {.arch = arch_find("sm_90a")};
+  assert_int_equal(gen_choices(s, &request, choices, &families, NULL), GEN_OK);
+  for (int f = 0; f < families; f++) {
+    if (!choices[f].supported)
+      continue;
+    request = (gen_request){.arch = request.arch, .family = choices[f].family};
+    assert_int_equal(gen_axes(s, &request, axes, &count, NULL), GEN_OK);
+    for (uint64_t round = 0; count > 0 && round < 120; round++) {
+      uint64_t seed = round;
+      text wish = {0};
+      for (int a = 0; a < count; a++)
+        text_printf(&wish, "%s%s=%d", a ? "," : "", axes[a].name,
+                    axes[a].values[fixture_random(&seed) % (uint64_t)axes[a].nvalues]);
+      request.schedule = wish.bytes;
+      request.unaligned = fixture_random(&seed) % 2;
+      gen_schedule info;
+      gen_error error = {0};
+      assert_int_equal(gen_check_schedule(s, &request, &info, &error), GEN_OK);
+      assert_string_equal(info.text, wish.bytes);
+      assert_true(info.legal == (info.reason[0] == 0));
+      if (info.legal) {
+        gen_kernel *k = render(s, &request);
+        assert_string_equal(k->manifest.schedule, wish.bytes);
+        assert_int_equal(k->manifest.launches[0].block, info.resources.threads);
+        assert_int_equal(k->manifest.launches[0].shared_bytes, info.resources.shared_bytes);
+        gen_kernel_free(k);
+        legal++;
+      }
+      text_free(&wish);
+    }
+    /* Every value of every axis, alone against the defaults. */
+    for (int a = 0; a < count; a++)
+      for (int v = 0; v < axes[a].nvalues; v++) {
+        char wish[128];
+        snprintf(wish, sizeof wish, "%s=%d", axes[a].name, axes[a].values[v]);
+        request.schedule = wish;
+        gen_schedule info;
+        gen_kernel *k = NULL;
+        gen_error error = {0};
+        assert_int_equal(gen_check_schedule(s, &request, &info, &error), GEN_OK);
+        gen_status status = gen_render(s, &request, &k, &error);
+        if (status != (info.legal ? GEN_OK : GEN_BAD_SCHEDULE))
+          fail_msg("%s with %s: legal %d, but %s", choices[f].family, wish, info.legal, error.message);
+        gen_kernel_free(k);
+      }
+  }
+  assert_true(legal >= 10);
+  spec_free(s);
+}
+
+static void every_zoo_like_spec_has_a_schedule_everywhere(void **state) {
+  (void)state;
+  int archs;
+  const arch *table = arch_table(&archs);
+  for (int n = 0; n < GOLDEN_COUNT; n++) {
+    spec *s = golden_spec(goldens[n].spec);
+    for (int a = 0; a < archs; a++) {
+      gen_request request = {.arch = &table[a], .unaligned = goldens[n].unaligned};
+      gen_kernel_free(render(s, &request));
+    }
+    spec_free(s);
+  }
+}
+
+/* ---- speed ---- */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static void rendering_takes_milliseconds(void **state) {
+  (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip();
+#endif
+  spec *s = golden_spec("softcap_sink");
+  double best = 1e9;
+  for (int round = 0; round < 10; round++) {
+    double begin = now();
+    gen_kernel_free(render(s, &(gen_request){0}));
+    double took = now() - begin;
+    best = took < best ? took : best;
+  }
+  print_message("rendering: %.2f ms\n", best);
+  if (best > 20)
+    fail_msg("rendering took %.1f ms of CPU time, the limit is 20", best);
+  spec_free(s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sources_match_their_golden_files),
+      cmocka_unit_test(sources_are_tidy_and_mapped),
+      cmocka_unit_test(every_field_counts_or_is_refused),
+      cmocka_unit_test(legal_schedules_render),
+      cmocka_unit_test(every_zoo_like_spec_has_a_schedule_everywhere),
+      cmocka_unit_test(rendering_takes_milliseconds),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
