@@ -35,7 +35,9 @@ void arena_free(arena *a) {
   free(a);
 }
 
-static _Noreturn void out_of_memory(arena *a) { longjmp(a->out_of_memory, 1); }
+static _Noreturn void out_of_memory(arena *a) {
+  longjmp(a->out_of_memory, 1);
+}
 
 /* Puts a block with room for `size` bytes in front. A block grows to twice its predecessor, so that small specs stay
  * small and large ones need few calls; an object larger than that gets a block of its own size. */

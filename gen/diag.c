@@ -59,7 +59,9 @@ void diag_hint(diags *d, const char *format, ...) {
   va_end(args);
 }
 
-static bool continues_character(char byte) { return ((unsigned char)byte & 0xC0) == 0x80; }
+static bool continues_character(char byte) {
+  return ((unsigned char)byte & 0xC0) == 0x80;
+}
 
 static size_t line_start(const diags *d, size_t offset) {
   while (offset > 0 && d->text[offset - 1] != '\n')
@@ -94,7 +96,8 @@ static size_t print_character(const char *bytes, size_t size, text *out) {
   unsigned char first = (unsigned char)bytes[0];
   if (first == '\t')
     text_puts(out, " ");
-  else if (first < 0x20 || first == 0x7F || (first < 0x80 && length > 1) || (first >= 0x80 && (length < 2 || length > 4)))
+  else if (first < 0x20 || first == 0x7F || (first < 0x80 && length > 1) ||
+           (first >= 0x80 && (length < 2 || length > 4)))
     text_puts(out, "?");
   else
     text_add(out, bytes, length);
@@ -180,7 +183,9 @@ void diags_json(const diags *d, text *out) {
   text_puts(out, d->count ? "\n]\n" : "]\n");
 }
 
-static size_t smallest(size_t a, size_t b) { return a < b ? a : b; }
+static size_t smallest(size_t a, size_t b) {
+  return a < b ? a : b;
+}
 
 /* Edits (insert, delete, replace, swap neighbours) that turn a into b; both at most NEAR_WORD long. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb) {

@@ -48,7 +48,9 @@ bool spec_is_yaml_word(const char *value) {
   return false;
 }
 
-static bool is_digits(const char *s) { return *s && s[strspn(s, "0123456789")] == 0; }
+static bool is_digits(const char *s) {
+  return *s && s[strspn(s, "0123456789")] == 0;
+}
 
 /* Decimal digits with an optional minus, no leading zeros. *fits says whether the value fits 64 bits. */
 static bool decimal(const char *value, int64_t *out, bool *fits) {
@@ -98,8 +100,8 @@ static void hint_integer(checker *c, const char *value) {
   const char *digits = value + (value[0] == '-' || value[0] == '+');
   size_t zeros = strspn(digits, "0");
   if (is_digits(digits) && value[0] != '+' && zeros > 0 && digits[zeros])
-    diag_hint(c->diags, "leading zeros are refused, as they mean octal elsewhere; write %s%s", value[0] == '-' ? "-" : "",
-              digits + zeros);
+    diag_hint(c->diags, "leading zeros are refused, as they mean octal elsewhere; write %s%s",
+              value[0] == '-' ? "-" : "", digits + zeros);
   else if (digits[0] == '0' && strchr("xXoObB", digits[1]) && digits[1])
     diag_hint(c->diags, "write the number in decimal");
   else if (is_digits(digits))
@@ -128,8 +130,8 @@ static void check_integer(checker *c, const schema_row *row, const char *path, c
       diag_hint(c->diags, "this version of qkvc reads format 1");
   } else if (value % row->step != 0) {
     int64_t below = value - value % row->step;
-    diag_add(c->diags, DIAG_OUT_OF_RANGE, node->at, "%s must be a multiple of %lld, not %lld", path, (long long)row->step,
-             (long long)value);
+    diag_add(c->diags, DIAG_OUT_OF_RANGE, node->at, "%s must be a multiple of %lld, not %lld", path,
+             (long long)row->step, (long long)value);
     diag_hint(c->diags, "the nearest are %lld and %lld", (long long)below, (long long)(below + row->step));
   }
 }
@@ -165,7 +167,8 @@ static void hint_word(checker *c, const schema_row *row, const char *value) {
     count++;
   for (size_t i = 0; i < sizeof word_advice / sizeof word_advice[0]; i++) {
     size_t length = strlen(word_advice[i].path);
-    bool here = strncmp(row->path, word_advice[i].path, length) == 0 && (row->path[length] == 0 || row->path[length] == '.');
+    bool here =
+        strncmp(row->path, word_advice[i].path, length) == 0 && (row->path[length] == 0 || row->path[length] == '.');
     if (here && strcmp(word_advice[i].value, lower) == 0) {
       diag_hint(c->diags, "%s", word_advice[i].hint);
       return;
@@ -187,7 +190,8 @@ static void check_name(checker *c, const schema_row *row, const char *path, cons
 static void check_setting(checker *c, const char *path, const tree_node *node) {
   int64_t value;
   bool fits;
-  if (spec_is_name(node->value, 64) || (decimal(node->value, &value, &fits) && fits && value >= 0 && value <= INT32_MAX))
+  if (spec_is_name(node->value, 64) ||
+      (decimal(node->value, &value, &fits) && fits && value >= 0 && value <= INT32_MAX))
     return;
   diag_add(c->diags, DIAG_WRONG_TYPE, node->at,
            "%s must be an integer from 0 to 2147483647 or a word of a-z 0-9 _, not %s", path,
@@ -248,8 +252,8 @@ static void hint_glued_key(checker *c, const schema_row *row, const char *key, c
   const char *word = arena_copy(c->memory, key, (size_t)(colon - key));
   const char *near = schema_child(row, word) ? word : diag_nearest(word, keys, count);
   const char *advice = near ? NULL : schema_advice(word);
-  diag_hint(c->diags, "put a space behind the ':', as in `%s: %s`%s%s", near ? near : word, colon + 1, advice ? "; " : "",
-            advice ? advice : "");
+  diag_hint(c->diags, "put a space behind the ':', as in `%s: %s`%s%s", near ? near : word, colon + 1,
+            advice ? "; " : "", advice ? advice : "");
 }
 
 static void hint_key(checker *c, const schema_row *row, const char *key) {

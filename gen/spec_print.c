@@ -13,8 +13,12 @@ static const char *const param_type_names[] = {"i32", "f32", "f16", "bf16", "boo
 static const char *const output_names[] = {"o", "lse", "lse_with_sink"};
 static const char *const deterministic_names[] = {"false", "true", "batch"};
 
-const char *spec_dtype_name(spec_dtype t) { return dtype_names[t]; }
-int spec_dtype_size(spec_dtype t) { return dtype_sizes[t]; }
+const char *spec_dtype_name(spec_dtype t) {
+  return dtype_names[t];
+}
+int spec_dtype_size(spec_dtype t) {
+  return dtype_sizes[t];
+}
 
 const char *spec_layout_name(spec_layout l) {
   static const char *const names[] = {"dense", "ragged", "paged"};
@@ -300,5 +304,9 @@ static void print_json(printer *p) {
   text_puts(p->out, "\n}\n");
 }
 
-void spec_canonical(const spec *s, text *out) { print_with_arena(s, out, false, print_canonical); }
-void spec_json(const spec *s, text *out) { print_with_arena(s, out, true, print_json); }
+void spec_canonical(const spec *s, text *out) {
+  print_with_arena(s, out, false, print_canonical);
+}
+void spec_json(const spec *s, text *out) {
+  print_with_arena(s, out, true, print_json);
+}

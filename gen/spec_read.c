@@ -17,7 +17,9 @@ static const tree_node *get(const tree_node *mapping, const char *key) {
   return mapping && mapping->kind == TREE_MAPPING ? tree_get(mapping, key) : NULL;
 }
 
-static bool is_scalar(const tree_node *node) { return node && node->kind == TREE_SCALAR && !node->absent; }
+static bool is_scalar(const tree_node *node) {
+  return node && node->kind == TREE_SCALAR && !node->absent;
+}
 
 /* The value of a node or, without one, the default of the row; 0 where the row refuses it or there is neither. */
 static int64_t integer(const char *path, const tree_node *node) {
@@ -57,7 +59,8 @@ static void read_heads(reader *r, const tree_node *node) {
   if (s->heads_q == 0 || s->heads_kv == 0 || s->heads_q % s->heads_kv == 0)
     return;
   int below = s->heads_q / s->heads_kv * s->heads_kv;
-  diag_add(r->diags, DIAG_CONFLICT, start_of(node), "%d query heads cannot share %d KV heads evenly", s->heads_q, s->heads_kv);
+  diag_add(r->diags, DIAG_CONFLICT, start_of(node), "%d query heads cannot share %d KV heads evenly", s->heads_q,
+           s->heads_kv);
   if (below > 0)
     diag_hint(r->diags, "heads.q must be a multiple of heads.kv, such as %d or %d", below, below + s->heads_kv);
   else
@@ -81,7 +84,9 @@ static void read_dim(reader *r, const tree_node *node) {
   diag_hint(r->diags, "each may be 8 to 256 in steps of 8; beyond that only the pairs 320/256, 512/512 and 576/512");
 }
 
-static bool is_fp8(int dtype) { return dtype == DTYPE_E4M3 || dtype == DTYPE_E5M2; }
+static bool is_fp8(int dtype) {
+  return dtype == DTYPE_E4M3 || dtype == DTYPE_E5M2;
+}
 
 static void read_dtype(reader *r, const tree_node *node) {
   bool mapping = node && node->kind == TREE_MAPPING;

@@ -6,9 +6,9 @@
 #include "spec.h"
 #include "tree.h"
 
-/* Fills every field of s (whose memory is set) from the tree; defaults come from the table. Checks what relates fields to
- * each other. Values that spec_check has refused are skipped here, and so are the relations they take part in, so each
- * mistake is reported once. */
+/* Fills every field of s (whose memory is set) from the tree; defaults come from the table. Checks what relates fields
+ * to each other. Values that spec_check has refused are skipped here, and so are the relations they take part in, so
+ * each mistake is reported once. */
 void spec_read(spec *s, const tree_node *root, diags *d);
 
 /* Params, scale, softcap, score and mask (spec_read_expr.c). heads_q and heads_kv must be set. */

@@ -13,7 +13,9 @@ typedef struct reader {
   diags *diags;
 } reader;
 
-static bool is_scalar(const tree_node *node) { return node && node->kind == TREE_SCALAR && !node->absent; }
+static bool is_scalar(const tree_node *node) {
+  return node && node->kind == TREE_SCALAR && !node->absent;
+}
 
 /* ---- Names of parameters ---- */
 
@@ -21,12 +23,15 @@ static bool is_scalar(const tree_node *node) { return node && node->kind == TREE
 static const struct {
   const char *words, *reason;
 } taken_names[] = {
-    {" q k i h hk b s len_q len_k hq heads_q heads_kv group true false and or not if else in is causal window prefix same"
+    {" q k i h hk b s len_q len_k hq heads_q heads_kv group true false and or not if else in is causal window prefix "
+     "same"
      " min max abs exp exp2 log tanh sqrt floor where ",
      "means something in expressions"},
     {" v o p lse lse_with_sink sink batch out workspace stream ", "names a tensor or argument of every kernel"},
-    {" alignas alignof asm auto bool break case catch char class concept const constexpr continue decltype default delete do"
-     " double enum explicit export extern float for friend goto half inline int linux long mutable namespace new noexcept"
+    {" alignas alignof asm auto bool break case catch char class concept const constexpr continue decltype default "
+     "delete do"
+     " double enum explicit export extern float for friend goto half inline int linux long mutable namespace new "
+     "noexcept"
      " nullptr operator private protected public register requires return short signed sizeof static struct switch"
      " template this thread_local throw try typedef typeid typename union unix unsigned using virtual void volatile"
      " while xor ",
@@ -67,7 +72,8 @@ static bool read_shape(reader *r, const tree_node *shape, const expr_scope *scop
     const tree_node *node = e->value;
     if (!is_scalar(node))
       return false;
-    const expr *extent = expr_parse(r->spec->memory, node->value, node->inside, node->verbatim, scope, EXPR_INT, r->diags);
+    const expr *extent =
+        expr_parse(r->spec->memory, node->value, node->inside, node->verbatim, scope, EXPR_INT, r->diags);
     if (extent && extent->op == EXPR_CONST && extent->integer < 1) {
       diag_add(r->diags, DIAG_OUT_OF_RANGE, node->at, "an extent of %lld leaves parameter '%s' without elements",
                (long long)extent->integer, param->name);
@@ -86,7 +92,8 @@ static bool read_param(reader *r, const tree_entry *entry, const expr_scope *sco
   const tree_node *type = tree_get(entry->value, "type"), *shape = tree_get(entry->value, "shape");
   int kind = is_scalar(type) ? spec_word(schema_find("attention.params.*.type"), type->value) : -1;
   expr_param *param = &r->spec->params[r->spec->nparams++];
-  *param = (expr_param){.name = entry->key->value, .type = kind < 0 ? PARAM_F32 : (param_type)kind, .at = entry->key->at};
+  *param =
+      (expr_param){.name = entry->key->value, .type = kind < 0 ? PARAM_F32 : (param_type)kind, .at = entry->key->at};
   if (shape && (shape->kind != TREE_SEQUENCE || shape->count > EXPR_MAX_RANK))
     return false;
   return (!shape || read_shape(r, shape, scope, param)) && kind >= 0;
@@ -98,8 +105,8 @@ static bool read_params(reader *r, const tree_node *params) {
   if (params->kind != TREE_MAPPING)
     return false;
   if (params->count > SPEC_MAX_PARAMS) {
-    diag_add(r->diags, DIAG_OUT_OF_RANGE, (diag_span){params->at.offset, 1}, "%d parameters; the limit is %d", params->count,
-             SPEC_MAX_PARAMS);
+    diag_add(r->diags, DIAG_OUT_OF_RANGE, (diag_span){params->at.offset, 1}, "%d parameters; the limit is %d",
+             params->count, SPEC_MAX_PARAMS);
     return false;
   }
   expr_scope scope = {.heads_q = r->spec->heads_q, .heads_kv = r->spec->heads_kv, .shape = true};
@@ -147,9 +154,10 @@ static bool read_constant(reader *r, const char *key, const tree_node *node, dou
   bool lost = constant != 0 && (float)constant == 0;
   if (!isfinite(constant) || fabs(constant) > FLT_MAX || lost) {
     diag_add(r->diags, DIAG_OUT_OF_RANGE, node->at, "attention.%s is %s", key,
-             isnan(constant) ? "not a number" : isinf(constant) ? "infinite"
-                           : lost ? "0 in f32, although it is not 0"
-                                  : "beyond the range of f32");
+             isnan(constant)   ? "not a number"
+             : isinf(constant) ? "infinite"
+             : lost            ? "0 in f32, although it is not 0"
+                               : "beyond the range of f32");
     return false;
   }
   *value = constant + 0.0; /* no -0 */
@@ -177,7 +185,8 @@ static bool names_param(const reader *r, const char *name) {
   return false;
 }
 
-static const expr *read_expression(reader *r, const char *key, const tree_node *node, unsigned symbols, expr_type type) {
+static const expr *read_expression(reader *r, const char *key, const tree_node *node, unsigned symbols,
+                                   expr_type type) {
   const spec *s = r->spec;
   if (!is_scalar(node))
     return NULL;
@@ -188,8 +197,8 @@ static const expr *read_expression(reader *r, const char *key, const tree_node *
                                           : "leave the key out for plain scores, or write `score: s`");
     return NULL;
   }
-  expr_scope scope = {.symbols = symbols, .params = s->params, .nparams = s->nparams, .heads_q = s->heads_q,
-                      .heads_kv = s->heads_kv};
+  expr_scope scope = {
+      .symbols = symbols, .params = s->params, .nparams = s->nparams, .heads_q = s->heads_q, .heads_kv = s->heads_kv};
   return expr_parse(s->memory, node->value, node->inside, node->verbatim, &scope, type, r->diags);
 }
 

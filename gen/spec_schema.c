@@ -7,11 +7,13 @@
 
 #define WORDS_DTYPE "f16", "bf16", "f32", "e4m3", "e5m2"
 #define INTEGER(low_, high_, step_) .low = low_, .high = high_, .step = step_
-#define RESERVED(path_, meaning_) {.path = path_, .kinds = SCHEMA_ANY, .flags = SCHEMA_RESERVED, .meaning = meaning_}
+#define RESERVED(path_, meaning_)                                                                                      \
+  { .path = path_, .kinds = SCHEMA_ANY, .flags = SCHEMA_RESERVED, .meaning = meaning_ }
 
 enum { MAX_HEADS = 1 << 20, MAX_LENGTH = INT32_MAX };
 
 /* Parents stand before their children; keys in the order of the canonical form. */
+/* clang-format off */
 const schema_row schema_rows[] = {
     {.path = "", .kinds = SCHEMA_MAPPING, .meaning = "a spec"},
     {.path = "qkvc", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, 1, 1), .example = "qkvc: 1",
@@ -84,11 +86,11 @@ const schema_row schema_rows[] = {
 
     {.path = "outputs", .kinds = SCHEMA_LIST, .high = 8, .fallback = "[o]", .meaning = "what is written"},
     {.path = "outputs.[]", .kinds = SCHEMA_WORD, .words = {"o", "lse", "lse_with_sink"},
-     .meaning = "o; lse: natural logarithm of the sum of exp of the final scores, f32; lse_with_sink: with the sink in it"},
+     .meaning = "o; lse: natural logarithm of the sum of exp of the scores, f32; lse_with_sink: with the sink in it"},
     {.path = "deterministic", .kinds = SCHEMA_WORD, .words = {"false", "true", "batch"}, .fallback = "false",
      .meaning = "true: same bits in every run; batch: also whatever else is in the batch"},
     {.path = "schedule", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"auto"}, .high = 32, .fallback = "auto",
-     .meaning = "axes of the kernel family's schedule (qkvc explain lists them); never changes results beyond rounding"},
+     .meaning = "axes of the family's schedule (qkvc explain lists them); never change results beyond rounding"},
     {.path = "schedule.*", .kinds = SCHEMA_SETTING, .meaning = "an axis for all phases"},
     {.path = "schedule.prefill", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"auto"}, .fallback = "auto",
      .meaning = "axes for many queries a sequence; they override those for all phases"},
@@ -115,6 +117,7 @@ const schema_row schema_rows[] = {
     RESERVED("append", "writing new keys and values into the cache"),
     {.path = "x-*", .kinds = SCHEMA_ANY, .meaning = "anything; the only free-form part, and the home of anchors"},
 };
+/* clang-format on */
 
 const int schema_row_count = sizeof schema_rows / sizeof schema_rows[0];
 
@@ -134,7 +137,8 @@ bool schema_is_child(const schema_row *row, const schema_row *parent) {
   size_t length = strlen(parent->path);
   if (length == 0)
     return row->path[0] && !strchr(row->path, '.');
-  return strncmp(row->path, parent->path, length) == 0 && row->path[length] == '.' && !strchr(row->path + length + 1, '.');
+  return strncmp(row->path, parent->path, length) == 0 && row->path[length] == '.' &&
+         !strchr(row->path + length + 1, '.');
 }
 
 const schema_row *schema_child(const schema_row *parent, const char *key) {
@@ -155,13 +159,16 @@ int schema_keys(const schema_row *row, const char *keys[SCHEMA_MAX_KEYS]) {
   int count = 0;
   for (int i = 0; i < schema_row_count && count < SCHEMA_MAX_KEYS; i++) {
     const char *key = schema_key(&schema_rows[i]);
-    if (schema_is_child(&schema_rows[i], row) && !(schema_rows[i].flags & SCHEMA_RESERVED) && !strpbrk(key, "*[") && *key)
+    if (schema_is_child(&schema_rows[i], row) && !(schema_rows[i].flags & SCHEMA_RESERVED) && !strpbrk(key, "*[") &&
+        *key)
       keys[count++] = key;
   }
   return count;
 }
 
-bool schema_is_free_form(const char *key) { return strncmp(key, "x-", 2) == 0; }
+bool schema_is_free_form(const char *key) {
+  return strncmp(key, "x-", 2) == 0;
+}
 
 /* Words of other libraries. */
 static const struct {
@@ -225,8 +232,8 @@ static void describe_mapping(const schema_row *row, text *out) {
 }
 
 void schema_describe(const schema_row *row, text *out) {
-  static const unsigned kinds[] = {SCHEMA_INTEGER, SCHEMA_WORD,    SCHEMA_NAME,    SCHEMA_CONSTANT, SCHEMA_EXPRESSION,
-                                   SCHEMA_SETTING, SCHEMA_MAPPING, SCHEMA_LIST,    SCHEMA_ANY};
+  static const unsigned kinds[] = {SCHEMA_INTEGER, SCHEMA_WORD,    SCHEMA_NAME, SCHEMA_CONSTANT, SCHEMA_EXPRESSION,
+                                   SCHEMA_SETTING, SCHEMA_MAPPING, SCHEMA_LIST, SCHEMA_ANY};
   int part = 0;
   for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
     if (!(row->kinds & kinds[i]))
@@ -241,16 +248,30 @@ void schema_describe(const schema_row *row, text *out) {
       if (row->step > 1)
         text_printf(out, " in steps of %lld", (long long)row->step);
       break;
-    case SCHEMA_WORD: describe_words(row, out); break;
-    case SCHEMA_NAME: 
+    case SCHEMA_WORD:
+      describe_words(row, out);
+      break;
+    case SCHEMA_NAME:
       text_printf(out, "a word of a-z 0-9 _ that starts with a letter, at most %lld characters", (long long)row->high);
       break;
-    case SCHEMA_CONSTANT: text_puts(out, "a constant such as 0.125 or 1/sqrt(128)"); break;
-    case SCHEMA_EXPRESSION: text_puts(out, "an expression"); break;
-    case SCHEMA_SETTING: text_puts(out, "an integer or a word"); break;
-    case SCHEMA_MAPPING: describe_mapping(row, out); break;
-    case SCHEMA_LIST: text_puts(out, "a list"); break;
-    default: text_puts(out, "anything"); break;
+    case SCHEMA_CONSTANT:
+      text_puts(out, "a constant such as 0.125 or 1/sqrt(128)");
+      break;
+    case SCHEMA_EXPRESSION:
+      text_puts(out, "an expression");
+      break;
+    case SCHEMA_SETTING:
+      text_puts(out, "an integer or a word");
+      break;
+    case SCHEMA_MAPPING:
+      describe_mapping(row, out);
+      break;
+    case SCHEMA_LIST:
+      text_puts(out, "a list");
+      break;
+    default:
+      text_puts(out, "anything");
+      break;
     }
   }
 }

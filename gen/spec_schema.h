@@ -12,14 +12,14 @@
 
 /* What a value may be; a row may allow several. */
 enum {
-  SCHEMA_INTEGER = 1,    /* decimal, low..high in steps */
-  SCHEMA_WORD = 2,       /* one of words */
-  SCHEMA_NAME = 4,       /* [a-z][a-z0-9_]*, at most high characters */
-  SCHEMA_CONSTANT = 8,   /* a constant expression */
+  SCHEMA_INTEGER = 1,  /* decimal, low..high in steps */
+  SCHEMA_WORD = 2,     /* one of words */
+  SCHEMA_NAME = 4,     /* [a-z][a-z0-9_]*, at most high characters */
+  SCHEMA_CONSTANT = 8, /* a constant expression */
   SCHEMA_EXPRESSION = 16,
-  SCHEMA_SETTING = 32,   /* an integer or a word of the user's: values of a schedule */
-  SCHEMA_MAPPING = 64,   /* keys are the child rows */
-  SCHEMA_LIST = 128,     /* items follow the child row "[]", at most high of them */
+  SCHEMA_SETTING = 32, /* an integer or a word of the user's: values of a schedule */
+  SCHEMA_MAPPING = 64, /* keys are the child rows */
+  SCHEMA_LIST = 128,   /* items follow the child row "[]", at most high of them */
   SCHEMA_ANY = 256
 };
 
@@ -46,7 +46,8 @@ const schema_row *schema_child(const schema_row *parent, const char *key);
 bool schema_is_child(const schema_row *row, const schema_row *parent);
 /* The last part of the path: "q" of "attention.heads.q". */
 const char *schema_key(const schema_row *row);
-/* The keys of a mapping that have a name of their own and are not reserved, in the order of the table; returns how many. */
+/* The keys of a mapping that have a name of their own and are not reserved, in the order of the table; returns how
+ * many. */
 int schema_keys(const schema_row *row, const char *keys[SCHEMA_MAX_KEYS]);
 /* Whether a top-level key is free-form. */
 bool schema_is_free_form(const char *key);

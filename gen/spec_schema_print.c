@@ -6,7 +6,9 @@
 
 static void put_row(const schema_row *row, int depth, text *out);
 
-static bool is_boolean(const char *word) { return strcmp(word, "true") == 0 || strcmp(word, "false") == 0; }
+static bool is_boolean(const char *word) {
+  return strcmp(word, "true") == 0 || strcmp(word, "false") == 0;
+}
 
 static void put_words(const schema_row *row, text *out) {
   text_puts(out, "\"enum\": [");
@@ -48,32 +50,47 @@ static void put_mapping(const schema_row *row, int depth, text *out) {
   text_puts(out, "}");
   const schema_row *any = schema_child(row, "*");
   if (any) {
-    text_printf(out, ",\n%*s\"propertyNames\": {\"pattern\": \"^[a-z][a-z0-9_]*$\"}, \"additionalProperties\": ", depth + 2, "");
+    text_printf(out,
+                ",\n%*s\"propertyNames\": {\"pattern\": \"^[a-z][a-z0-9_]*$\"}, \"additionalProperties\": ", depth + 2,
+                "");
     put_row(any, depth + 2, out);
   } else
-    text_printf(out, ", %s\"additionalProperties\": false", row->path[0] ? "" : "\"patternProperties\": {\"^x-\": true}, ");
+    text_printf(out, ", %s\"additionalProperties\": false",
+                row->path[0] ? "" : "\"patternProperties\": {\"^x-\": true}, ");
 }
 
 static void put_kind(const schema_row *row, unsigned kind, int depth, text *out) {
   switch (kind) {
   case SCHEMA_INTEGER:
-    text_printf(out, "\"type\": \"integer\", \"minimum\": %lld, \"maximum\": %lld", (long long)row->low, (long long)row->high);
+    text_printf(out, "\"type\": \"integer\", \"minimum\": %lld, \"maximum\": %lld", (long long)row->low,
+                (long long)row->high);
     if (row->step > 1)
       text_printf(out, ", \"multipleOf\": %lld", (long long)row->step);
     break;
-  case SCHEMA_WORD: put_words(row, out); break;
+  case SCHEMA_WORD:
+    put_words(row, out);
+    break;
   case SCHEMA_NAME:
     text_printf(out, "\"type\": \"string\", \"pattern\": \"^[a-z][a-z0-9_]{0,%lld}$\"", (long long)row->high - 1);
     break;
-  case SCHEMA_CONSTANT: text_puts(out, "\"type\": [\"number\", \"string\"]"); break;
-  case SCHEMA_EXPRESSION: text_puts(out, "\"type\": [\"string\", \"number\", \"boolean\"]"); break;
-  case SCHEMA_SETTING: text_puts(out, "\"type\": [\"integer\", \"string\", \"boolean\"]"); break;
-  case SCHEMA_MAPPING: put_mapping(row, depth, out); break;
+  case SCHEMA_CONSTANT:
+    text_puts(out, "\"type\": [\"number\", \"string\"]");
+    break;
+  case SCHEMA_EXPRESSION:
+    text_puts(out, "\"type\": [\"string\", \"number\", \"boolean\"]");
+    break;
+  case SCHEMA_SETTING:
+    text_puts(out, "\"type\": [\"integer\", \"string\", \"boolean\"]");
+    break;
+  case SCHEMA_MAPPING:
+    put_mapping(row, depth, out);
+    break;
   case SCHEMA_LIST:
     text_printf(out, "\"type\": \"array\", \"maxItems\": %lld, \"items\": ", (long long)row->high);
     put_row(schema_child(row, "[]"), depth + 2, out);
     break;
-  default: break;
+  default:
+    break;
   }
 }
 
@@ -97,7 +114,9 @@ static void put_row(const schema_row *row, int depth, text *out) {
 }
 
 void spec_json_schema(text *out) {
-  text_puts(out, "{\"$schema\": \"http://json-schema.org/draft-07/schema#\", \"title\": \"qkvc spec, format 1\", \"allOf\": [");
+  text_puts(
+      out,
+      "{\"$schema\": \"http://json-schema.org/draft-07/schema#\", \"title\": \"qkvc spec, format 1\", \"allOf\": [");
   put_row(schema_find(""), 0, out);
   text_puts(out, "]}\n");
 }

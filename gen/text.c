@@ -51,9 +51,12 @@ void text_add(text *t, const char *bytes, size_t size) {
   t->bytes[t->size] = 0;
 }
 
-void text_puts(text *t, const char *string) { text_add(t, string, strlen(string)); }
+void text_puts(text *t, const char *string) {
+  text_add(t, string, strlen(string));
+}
 
-/* Switches the calling thread to the "C" locale. The C libraries in use return a constant object for it: no allocation. */
+/* Switches the calling thread to the "C" locale. The C libraries in use return a constant object for it: no allocation.
+ */
 static locale_t enter_c_locale(locale_t *old) {
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   *old = c ? uselocale(c) : (locale_t)0;

@@ -50,11 +50,14 @@ static diag_span span(reader *r, yaml_mark_t from, yaml_mark_t to) {
   return (diag_span){start, end > start ? end - start : 0};
 }
 
-static diag_span event_span(reader *r) { return span(r, r->event.start_mark, r->event.end_mark); }
+static diag_span event_span(reader *r) {
+  return span(r, r->event.start_mark, r->event.end_mark);
+}
 
 /* ---- Bytes ---- */
 
-/* What libyaml would reject without a useful place, or accept although it makes a spec unreadable. Stops at the first. */
+/* What libyaml would reject without a useful place, or accept although it makes a spec unreadable. Stops at the first.
+ */
 static bool check_bytes(reader *r) {
   bool indentation = true;
   for (size_t i = 0; i < r->size;) {
@@ -94,15 +97,19 @@ static const struct {
     {"did not find expected ',' or '}'", "close the '{', or quote a value inside {...} that holds any of , [ ] { }"},
     {"did not find expected ',' or ']'", "close the '[', or quote a value inside [...] that holds any of , [ ] { }"},
     {"block sequence entries are not allowed", "quote a value that starts with '- '"},
-    {"found character that cannot start any token", "quote a value that starts with this character; use spaces, not tabs"},
+    {"found character that cannot start any token",
+     "quote a value that starts with this character; use spaces, not tabs"},
     {"found unexpected end of stream", "close the quote"},
     {"found unknown escape character", "use single quotes: in them a backslash is an ordinary character"},
     {"did not find the expected document start", "a spec is one mapping of `key: value` lines"},
-    {"did not find expected <document start>", "a spec is one mapping of `key: value` lines; check the indentation of this line"},
+    {"did not find expected <document start>",
+     "a spec is one mapping of `key: value` lines; check the indentation of this line"},
     {"did not find expected alphabetic or numeric character", "quote a value that starts with '*' or '&'"},
 };
 
-static void out_of_memory(reader *r) { longjmp(r->memory->out_of_memory, 1); }
+static void out_of_memory(reader *r) {
+  longjmp(r->memory->out_of_memory, 1);
+}
 
 static void add_yaml_error(reader *r) {
   const yaml_parser_t *p = &r->parser;
@@ -174,7 +181,8 @@ static void define_anchor(reader *r, const char *name, const tree_node *node, bo
     return;
   if (!free_form) {
     diag_add(r->diags, DIAG_YAML_FEATURE, at, "anchor '&%s' outside an x- key", name);
-    diag_hint(r->diags, "define shared values under a top-level key that starts with x-, and use them here as *%s", name);
+    diag_hint(r->diags, "define shared values under a top-level key that starts with x-, and use them here as *%s",
+              name);
   }
   anchor *entry = arena_alloc(r->memory, sizeof *entry);
   *entry = (anchor){name, node, r->anchors};
@@ -236,7 +244,8 @@ static bool check_key(reader *r, const tree_node *mapping, const tree_node *key,
     if (strcmp(e->key->value, key->value) == 0) {
       int line, column;
       diags_position(r->diags, e->key->at.offset, &line, &column);
-      diag_add(r->diags, DIAG_DUPLICATE_KEY, key->at, "duplicate key '%s', first given at %d:%d", key->value, line, column);
+      diag_add(r->diags, DIAG_DUPLICATE_KEY, key->at, "duplicate key '%s', first given at %d:%d", key->value, line,
+               column);
       return false;
     }
   return true;
@@ -318,9 +327,10 @@ static bool read_document_start(reader *r) {
     diag_hint(r->diags, "a spec starts with the line `qkvc: 1`");
     return false;
   }
-  if (r->event.data.document_start.version_directive || r->event.data.document_start.tag_directives.start !=
-                                                             r->event.data.document_start.tag_directives.end) {
-    diag_add(r->diags, DIAG_YAML_FEATURE, (diag_span){event_span(r).offset, 1}, "directives are not part of the format");
+  if (r->event.data.document_start.version_directive ||
+      r->event.data.document_start.tag_directives.start != r->event.data.document_start.tag_directives.end) {
+    diag_add(r->diags, DIAG_YAML_FEATURE, (diag_span){event_span(r).offset, 1},
+             "directives are not part of the format");
     diag_hint(r->diags, "leave out the line that starts with '%%'");
     return false;
   }

@@ -1,9 +1,9 @@
 /* tree.h: YAML text as a tree of nodes that know where they stand in it.
  *
- * The subset: one document of mappings, sequences and scalars, in block or flow style. Tags, directives, non-scalar keys,
- * duplicate keys, tabs as indentation and malformed UTF-8 are errors. Anchors and merge keys may only stand under a
- * top-level key that starts with "x-"; an alias may stand anywhere after its anchor and stands for the very same node.
- * A scalar has no type here: it is text, whatever quotes it is in. */
+ * The subset: one document of mappings, sequences and scalars, in block or flow style. Tags, directives, non-scalar
+ * keys, duplicate keys, tabs as indentation and malformed UTF-8 are errors. Anchors and merge keys may only stand under
+ * a top-level key that starts with "x-"; an alias may stand anywhere after its anchor and stands for the very same
+ * node. A scalar has no type here: it is text, whatever quotes it is in. */
 #ifndef GEN_TREE_H
 #define GEN_TREE_H
 
@@ -40,8 +40,8 @@ struct tree_node {
   int weight, height;
 };
 
-/* Parses `size` bytes of d->text into the arena. Returns NULL after adding at least one diagnostic to d; a tree may come
- * back although diagnostics were added. When memory is out, jumps to the arena's ARENA_TRY. */
+/* Parses `size` bytes of d->text into the arena. Returns NULL after adding at least one diagnostic to d; a tree may
+ * come back although diagnostics were added. When memory is out, jumps to the arena's ARENA_TRY. */
 const tree_node *tree_parse(arena *a, const char *bytes, size_t size, diags *d);
 
 /* The value of a key of a mapping, or NULL. */

@@ -50,7 +50,8 @@ static void positions(void **state) {
 
 static void printed_form(void **state) {
   (void)state;
-  diags d = start("one: 1\ntwo:\t\xC3\xB6\x1b" "bad # x\nthree\n");
+  diags d = start("one: 1\ntwo:\t\xC3\xB6\x1b"
+                  "bad # x\nthree\n");
   diag_add(&d, DIAG_WRONG_TYPE, (diag_span){12, 6}, "later");
   diag_add(&d, DIAG_UNKNOWN_KEY, (diag_span){0, 3}, "first %d", 1);
   diag_hint(&d, "did you mean '%s'?", "two");
@@ -90,9 +91,10 @@ static void json(void **state) {
   text t = {0};
   diags_json(&d, &t);
   assert_string_equal(
-      t.bytes, "[\n {\"file\": \"a.yaml\", \"line\": 1, \"column\": 1, \"code\": 131, \"message\": \"x\", \"hint\": \"y\"},\n"
-               " {\"file\": \"a.yaml\", \"line\": 1, \"column\": 4, \"code\": 116, \"message\": \"say \\\"no\\\"\", \"hint\": "
-               "null}\n]\n");
+      t.bytes,
+      "[\n {\"file\": \"a.yaml\", \"line\": 1, \"column\": 1, \"code\": 131, \"message\": \"x\", \"hint\": \"y\"},\n"
+      " {\"file\": \"a.yaml\", \"line\": 1, \"column\": 4, \"code\": 116, \"message\": \"say \\\"no\\\"\", \"hint\": "
+      "null}\n]\n");
   text_free(&t);
   arena_free(d.memory);
 }

@@ -1,5 +1,5 @@
-/* spec_*.c: fields and defaults, the canonical form (equal meaning, equal text; other meaning, other text), JSON, the JSON
- * Schema, and the table itself. Wrong specs are in test_spec_errors.c. */
+/* spec_*.c: fields and defaults, the canonical form (equal meaning, equal text; other meaning, other text), JSON, the
+ * JSON Schema, and the table itself. Wrong specs are in test_spec_errors.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,8 @@ static spec *parse(const char *source) {
 /* A spec with the given lines of attention and of the top level. */
 static char *spec_text(const char *attention, const char *top) {
   static char source[4096];
-  snprintf(source, sizeof source, "qkvc: 1\nname: t\nattention:\n  heads: {q: 8, kv: 2}\n  dim: 64\n%s%s", attention, top);
+  snprintf(source, sizeof source, "qkvc: 1\nname: t\nattention:\n  heads: {q: 8, kv: 2}\n  dim: 64\n%s%s", attention,
+           top);
   return source;
 }
 
@@ -49,33 +50,32 @@ static char *canonical(const char *source) {
   return t.bytes;
 }
 
-static const char full[] =
-    "qkvc: 1\n"
-    "name: everything\n"
-    "attention:\n"
-    "  heads: {q: 16, kv: 8}\n"
-    "  dim: {qk: 192, v: 128}\n"
-    "  dtype: {q: f16, kv: e4m3, out: f32}\n"
-    "  scale: 1/sqrt(256)\n"
-    "  softcap: 50.0\n"
-    "  score: s + slope[h] * (k - q)\n"
-    "  mask: causal and q - k < limit\n"
-    "  sink: per_head\n"
-    "  align: top_left\n"
-    "  params:\n"
-    "    slope: {type: f32, shape: [hq]}\n"
-    "    limit: {type: i32}\n"
-    "layout: {q: ragged, kv: {paged: {page: 16, order: hnd}}}\n"
-    "outputs: [lse_with_sink, o, lse]\n"
-    "deterministic: batch\n"
-    "schedule:\n"
-    "  stages: 2\n"
-    "  decode: {tile_m: 16, order: forward}\n"
-    "  prefill: auto\n"
-    "workloads:\n"
-    "  - {name: prefill_8k, batch: 2, q: 8192, kv: 8193}\n"
-    "  - {name: one, q: 1, kv: 2147483647}\n"
-    "x-notes: {anything: [goes, 0x10]}\n";
+static const char full[] = "qkvc: 1\n"
+                           "name: everything\n"
+                           "attention:\n"
+                           "  heads: {q: 16, kv: 8}\n"
+                           "  dim: {qk: 192, v: 128}\n"
+                           "  dtype: {q: f16, kv: e4m3, out: f32}\n"
+                           "  scale: 1/sqrt(256)\n"
+                           "  softcap: 50.0\n"
+                           "  score: s + slope[h] * (k - q)\n"
+                           "  mask: causal and q - k < limit\n"
+                           "  sink: per_head\n"
+                           "  align: top_left\n"
+                           "  params:\n"
+                           "    slope: {type: f32, shape: [hq]}\n"
+                           "    limit: {type: i32}\n"
+                           "layout: {q: ragged, kv: {paged: {page: 16, order: hnd}}}\n"
+                           "outputs: [lse_with_sink, o, lse]\n"
+                           "deterministic: batch\n"
+                           "schedule:\n"
+                           "  stages: 2\n"
+                           "  decode: {tile_m: 16, order: forward}\n"
+                           "  prefill: auto\n"
+                           "workloads:\n"
+                           "  - {name: prefill_8k, batch: 2, q: 8192, kv: 8193}\n"
+                           "  - {name: one, q: 1, kv: 2147483647}\n"
+                           "x-notes: {anything: [goes, 0x10]}\n";
 
 static void every_field(void **state) {
   (void)state;
@@ -195,7 +195,8 @@ static void scales(void **state) {
   static const struct {
     const char *text;
     double value;
-  } cases[] = {{"0", 0}, {"-0.0", 0}, {"-0.125", -0.125}, {"1e-38", 1e-38}, {"1/sqrt(64)", 0.125}, {"'2'", 2}, {"1.5e2", 150}};
+  } cases[] = {{"0", 0},   {"-0.0", 0},   {"-0.125", -0.125}, {"1e-38", 1e-38}, {"1/sqrt(64)", 0.125},
+               {"'2'", 2}, {"1.5e2", 150}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     char line[64];
     snprintf(line, sizeof line, "  scale: %s\n", cases[i].text);
@@ -210,20 +211,23 @@ static void scales(void **state) {
 static void equal_meaning_prints_alike(void **state) {
   (void)state;
   static const char *const groups[][5] = {
-      {"", "  dtype: bf16\n", "  dtype: {q: bf16, out: bf16}\n  scale: 0.125\n", "  score: s\n  mask: true\n  sink: none\n",
-       "  scale: \"1 / sqrt(64)\"\n  align: bottom_right\n"},
+      {"", "  dtype: bf16\n", "  dtype: {q: bf16, out: bf16}\n  scale: 0.125\n",
+       "  score: s\n  mask: true\n  sink: none\n", "  scale: \"1 / sqrt(64)\"\n  align: bottom_right\n"},
       {"  align: top_left\n", "  align: bottom_right\n", "  mask: k >= 0 or true\n", NULL},
-      {"  mask: causal\n", "  mask: k <= q\n", "  mask: q - k >= 0\n", "  mask: not q < k\n", "  mask: >\n    k <=\n    q\n"},
+      {"  mask: causal\n", "  mask: k <= q\n", "  mask: q - k >= 0\n", "  mask: not q < k\n",
+       "  mask: >\n    k <=\n    q\n"},
       {"  score: s + 1\n", "  score: 1 + s\n", NULL},
       {"  mask: h < 4 * heads_kv\n", "  mask: h < heads_q\n", "  mask: 8 > h\n", NULL},
-      {"  params: {a: {type: f32}}\n  score: s * a\n", "  score: a * s\n  params:\n    a:\n      type: f32\n      shape: []\n", NULL},
+      {"  params: {a: {type: f32}}\n  score: s * a\n",
+       "  score: a * s\n  params:\n    a:\n      type: f32\n      shape: []\n", NULL},
       {"  params: {a: {type: f32, shape: [hq, len_k + 1]}}\n  score: s + a[h, k]\n",
        "  params: {a: {type: f32, shape: [8, 1 + len_k]}}\n  score: s + a[h, k]\n", NULL},
   };
   for (size_t g = 0; g < sizeof groups / sizeof groups[0]; g++) {
     char *first = canonical(spec_text(groups[g][0], ""));
     for (int i = 1; i < 5 && groups[g][i]; i++) {
-      char *other = canonical(spec_text(groups[g][i], "workloads: [{name: a, q: 1, kv: 1}]\nx-y: 1\nschedule: {stages: 2}\n"));
+      char *other =
+          canonical(spec_text(groups[g][i], "workloads: [{name: a, q: 1, kv: 1}]\nx-y: 1\nschedule: {stages: 2}\n"));
       if (strcmp(first, other) != 0)
         fail_msg("these differ:\n%s\n%s\n%s\n%s", groups[g][0], first, groups[g][i], other);
       free(other);
@@ -291,7 +295,8 @@ static void other_meaning_prints_otherwise(void **state) {
     printed[i] = canonical(spec_text(variants[i][0], variants[i][1]));
     for (int n = 0; n < i; n++)
       if (strcmp(printed[i], printed[n]) == 0)
-        fail_msg("both print %s\n%s%s\n%s%s", printed[i], variants[i][0], variants[i][1], variants[n][0], variants[n][1]);
+        fail_msg("both print %s\n%s%s\n%s%s", printed[i], variants[i][0], variants[i][1], variants[n][0],
+                 variants[n][1]);
   }
   for (int i = 0; i < COUNT; i++)
     free(printed[i]);

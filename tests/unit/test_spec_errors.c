@@ -39,7 +39,9 @@ static bool write_file(const char *path, const text *t) {
   return fclose(f) == 0 && good;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 /* Names of the cases without ".yaml", sorted. */
 static int list_cases(char *names[MOST_CASES]) {
@@ -101,10 +103,10 @@ static void check_golden(const char *name, const text *now, bool update, int *fa
 
 static void golden_messages(void **state) {
   (void)state;
-  static const diag_code codes[] = {
-      DIAG_YAML_SYNTAX,  DIAG_YAML_FEATURE, DIAG_TOO_LARGE, DIAG_UNKNOWN_KEY, DIAG_DUPLICATE_KEY, DIAG_MISSING_KEY,
-      DIAG_WRONG_TYPE,   DIAG_OUT_OF_RANGE, DIAG_NOT_ONE_OF, DIAG_CONFLICT,   DIAG_RESERVED,      DIAG_EXPR_SYNTAX,
-      DIAG_EXPR_NAME,    DIAG_EXPR_TYPE,    DIAG_EXPR_INDEX, DIAG_EXPR_VALUE};
+  static const diag_code codes[] = {DIAG_YAML_SYNTAX,   DIAG_YAML_FEATURE, DIAG_TOO_LARGE,  DIAG_UNKNOWN_KEY,
+                                    DIAG_DUPLICATE_KEY, DIAG_MISSING_KEY,  DIAG_WRONG_TYPE, DIAG_OUT_OF_RANGE,
+                                    DIAG_NOT_ONE_OF,    DIAG_CONFLICT,     DIAG_RESERVED,   DIAG_EXPR_SYNTAX,
+                                    DIAG_EXPR_NAME,     DIAG_EXPR_TYPE,    DIAG_EXPR_INDEX, DIAG_EXPR_VALUE};
   char *names[MOST_CASES];
   bool seen[1000] = {false};
   int count = list_cases(names), failures = 0;

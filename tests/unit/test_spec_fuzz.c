@@ -1,5 +1,5 @@
-/* Damaged specs and failing memory: the parser never crashes, always says why it refuses, and what it accepts prints to a
- * canonical form that parses to itself. Run under the address sanitizer to see leaks and stray reads.
+/* Damaged specs and failing memory: the parser never crashes, always says why it refuses, and what it accepts prints to
+ * a canonical form that parses to itself. Run under the address sanitizer to see leaks and stray reads.
  *
  * SPEC_FUZZ_SEED=n repeats one case; SPEC_FUZZ_COUNT=n runs that many. */
 #include <setjmp.h>
@@ -104,7 +104,8 @@ static void run_case(uint64_t number, int *accepted) {
   bool good = s ? d.count == 0 && prints_to_itself(s) : d.count > 0;
   for (int i = 0; i < d.count; i++) {
     const diag *item = &d.items[i];
-    good = good && item->at.offset <= size && item->at.length <= size - item->at.offset && !strpbrk(item->message, "\n\r\x1b");
+    good = good && item->at.offset <= size && item->at.length <= size - item->at.offset &&
+           !strpbrk(item->message, "\n\r\x1b");
     good = good && !(item->hint && strpbrk(item->hint, "\n\r\x1b"));
   }
   if (!good)
@@ -146,9 +147,12 @@ static void cut_off_specs(void **state) {
 
 static int calls_left;
 
-static void *failing_malloc(size_t size) { return calls_left-- > 0 ? malloc(size) : NULL; }
+static void *failing_malloc(size_t size) {
+  return calls_left-- > 0 ? malloc(size) : NULL;
+}
 
-/* With at most n allocations of arenas: parses and prints, or fails without a crash or leak. True when nothing failed. */
+/* With at most n allocations of arenas: parses and prints, or fails without a crash or leak. True when nothing failed.
+ */
 static bool parse_with(const char *source, int n) {
   arena *memory = arena_new(); /* for the diagnostics; it may fail to grow */
   diags d;

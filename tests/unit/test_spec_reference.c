@@ -1,5 +1,5 @@
-/* docs/spec-reference.md: its key table is the one the parser uses (UPDATE_GOLDEN=1 rewrites it), and every yaml block of
- * the documentation that starts with `qkvc: 1` is a valid spec. */
+/* docs/spec-reference.md: its key table is the one the parser uses (UPDATE_GOLDEN=1 rewrites it), and every yaml block
+ * of the documentation that starts with `qkvc: 1` is a valid spec. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>

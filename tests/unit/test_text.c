@@ -63,8 +63,24 @@ static void check_double(double value) {
 
 static void doubles_read_back(void **state) {
   (void)state;
-  const double some[] = {0, -0.0, 1, -1, 0.1, 50, 1e15, 123456789012345, 1e16, 1e300, 5e-324, 2.2250738585072014e-308,
-                         1.7976931348623157e308, 0.0883883476483184, 1 / 3.0, 1e22, 1e23, 9007199254740992};
+  const double some[] = {0,
+                         -0.0,
+                         1,
+                         -1,
+                         0.1,
+                         50,
+                         1e15,
+                         123456789012345,
+                         1e16,
+                         1e300,
+                         5e-324,
+                         2.2250738585072014e-308,
+                         1.7976931348623157e308,
+                         0.0883883476483184,
+                         1 / 3.0,
+                         1e22,
+                         1e23,
+                         9007199254740992};
   for (size_t i = 0; i < sizeof some / sizeof some[0]; i++)
     check_double(some[i]);
   uint64_t bits = 88172645463325252u;
@@ -129,8 +145,14 @@ static void json_strings(void **state) {
   const char *const pairs[][2] = {{"", ""},
                                   {"plain", "plain"},
                                   {"\"\\/\n\t\r\x01\x7f", "\"\\/\n\t\r\x01\x7f"},
-                                  {"gr\xC3\xB6\xC3\x9F" "e \xE9\xA0\xAD \xF0\x9F\x98\x80", "gr\xC3\xB6\xC3\x9F" "e \xE9\xA0\xAD \xF0\x9F\x98\x80"},
-                                  {"a\xFF" "b\xC3", "a\xEF\xBF\xBD" "b\xEF\xBF\xBD"},
+                                  {"gr\xC3\xB6\xC3\x9F"
+                                   "e \xE9\xA0\xAD \xF0\x9F\x98\x80",
+                                   "gr\xC3\xB6\xC3\x9F"
+                                   "e \xE9\xA0\xAD \xF0\x9F\x98\x80"},
+                                  {"a\xFF"
+                                   "b\xC3",
+                                   "a\xEF\xBF\xBD"
+                                   "b\xEF\xBF\xBD"},
                                   {"\xC0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD"}};
   for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
     text json = {0}, back = {0};
