@@ -90,22 +90,11 @@ static qkv_dtype dtype_wanted(const spec *s, int tensor) {
   }
 }
 
-/* Rank, extents, strides and address of any tensor. */
-static qkv_status check_shape(const char *name, const qkv_tensor *t, int rank, const int64_t *want, role r,
-                              const extent *extents) {
-  if (t->rank != rank)
-    return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", name, t->rank, rank);
-  int empty = 0;
+/* Strides and address of a tensor with at least one element. */
+static qkv_status check_memory(const char *name, const qkv_tensor *t, role r) {
   int64_t reach = dtype_size(t->dtype);
-  for (int d = 0; d < rank; d++) {
+  for (int d = 0; d < t->rank; d++) {
     int64_t step;
-    if (t->shape[d] != want[d])
-      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d%s%s is %lld, must be %lld", name, d, extents ? ", " : "",
-                       extents ? extent_names[extents[d]] : "", (long long)t->shape[d], (long long)want[d]);
-    if (t->shape[d] <= 0) {
-      empty = 1;
-      continue;
-    }
     if (r == OUTPUT && t->shape[d] > 1 && t->stride[d] == 0)
       return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d has stride 0: an output must not overlap itself", name, d);
     if (__builtin_mul_overflow(t->stride[d], t->shape[d] - 1, &step) || step == INT64_MIN ||
@@ -114,9 +103,22 @@ static qkv_status check_shape(const char *name, const qkv_tensor *t, int rank, c
       return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, stride %lld, reaches beyond 2^63 bytes", name, d,
                        (long long)t->stride[d]);
   }
-  if (!t->data && !empty)
-    return error_set(QKV_INVALID_ARGUMENT, "%s: data is NULL", name);
-  return QKV_OK;
+  return t->data ? QKV_OK : error_set(QKV_INVALID_ARGUMENT, "%s: data is NULL", name);
+}
+
+/* Rank and extents of any tensor, and its memory unless it is empty. */
+static qkv_status check_shape(const char *name, const qkv_tensor *t, int rank, const int64_t *want, role r,
+                              const extent *extents) {
+  int empty = 0;
+  if (t->rank != rank)
+    return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", name, t->rank, rank);
+  for (int d = 0; d < rank; d++) {
+    if (t->shape[d] != want[d])
+      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d%s%s is %lld, must be %lld", name, d, extents ? ", " : "",
+                       extents ? extent_names[extents[d]] : "", (long long)t->shape[d], (long long)want[d]);
+    empty |= t->shape[d] <= 0;
+  }
+  return empty ? QKV_OK : check_memory(name, t, r);
 }
 
 static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS], int host) {
