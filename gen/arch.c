@@ -7,6 +7,7 @@
 
 /* Limits of the CUDA programming guide, "Technical specifications per compute capability". Shared memory in bytes;
  * a block may use what an SM has less 1 KiB that the system keeps. Ascending by number. */
+/* clang-format off */
 static const arch table[] = {
     /* name      number  capability  per block  per SM   registers  threads/SM  threads/block */
     {"sm_80",    80,     8, 0,       166912,    167936,  65536,     2048,       1024},
@@ -19,6 +20,7 @@ static const arch table[] = {
     {"sm_120",   120,    12, 0,      101376,    102400,  65536,     1536,       1024},
     {"sm_121",   121,    12, 1,      101376,    102400,  65536,     1536,       1024},
 };
+/* clang-format on */
 static const int table_size = (int)(sizeof table / sizeof table[0]);
 
 const arch *arch_table(int *count) {

@@ -7,10 +7,11 @@ static const char *const meanings[] = {
     "none: no key is visible; O = 0 and LSE = -inf everywhere",
     "rows: a row sees keys of an interval; tiles outside are skipped",
     "elements: no interval is known; every tile evaluates the mask",
-}; /* by mask_form */
+};                                                                                                /* by mask_form */
 static const char *const directions[] = {"falls with q", "does not depend on q", "rises with q"}; /* by direction + 1 */
 
-static void explain_bounds(const spec *s, const char *name, const char *none, const mask_bound *bounds, int count, text *out) {
+static void explain_bounds(const spec *s, const char *name, const char *none, const mask_bound *bounds, int count,
+                           text *out) {
   if (count == 0)
     text_printf(out, "%s: %s\n", name, none);
   for (int n = 0; n < count; n++) {
@@ -32,8 +33,9 @@ void gen_explain_mask(const spec *s, text *out) {
   expr_print(s->mask, s->params, out);
   text_printf(out, "\nform: %s\n", meanings[rows.form]);
   if (rows.form == MASK_ROWS) {
-    text_printf(out, "exact: %s\n", rows.exact ? "yes: tiles inside the interval are free of mask code"
-                                               : "no: tiles inside the interval evaluate the rest of the mask");
+    text_printf(out, "exact: %s\n",
+                rows.exact ? "yes: tiles inside the interval are free of mask code"
+                           : "no: tiles inside the interval evaluate the rest of the mask");
     explain_bounds(s, "first key", "0", rows.low, rows.nlow, out);
     explain_bounds(s, "key after the last", "len_k", rows.high, rows.nhigh, out);
   }

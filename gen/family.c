@@ -46,7 +46,8 @@ static void read_axis(lua_State *L, const family *f, int number, gen_axis *axis)
 static void read_family(lua_State *L, family *f) {
   static const char *const keys[] = {"name",     "summary",   "order",     "min_arch", "phases",   "supports", "axes",
                                      "defaults", "resources", "fallbacks", "check",    "describe", "kernel",   NULL};
-  static const char *const functions[] = {"supports", "defaults", "resources", "kernel", "describe", "check", "fallbacks"};
+  static const char *const functions[] = {"supports", "defaults", "resources", "kernel",
+                                          "describe", "check",    "fallbacks"};
   int table = lua_gettop(L);
   read_known_keys(L, table, f->path, keys);
   read_string(L, table, f->path, "name", f->name, sizeof f->name, false);
@@ -101,9 +102,10 @@ void family_load_all(lua_State *L, family_list *list) {
 
 /* ---- calling ---- */
 
-/* Calls function `name` with what `arguments` spells: v variant, s schedule, a arch, r request. False (nothing pushed) when
- * the family has no such function. */
-static bool call(lua_State *L, const family *f, const char *name, const char *arguments, const schedule *s, int results) {
+/* Calls function `name` with what `arguments` spells: v variant, s schedule, a arch, r request. False (nothing pushed)
+ * when the family has no such function. */
+static bool call(lua_State *L, const family *f, const char *name, const char *arguments, const schedule *s,
+                 int results) {
   luaL_checkstack(L, 10, f->name);
   lua_rawgeti(L, LUA_REGISTRYINDEX, f->table);
   if (!read_function(L, -1, f->path, name, true)) {

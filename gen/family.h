@@ -1,7 +1,7 @@
 /* family.h: kernel families: the Lua tables of templates/kernels/NAME.lua as C sees them.
  *
- * All functions throw and run inside host_run; errors name the family's file. Family functions receive the read-only tables
- * variant, schedule, arch and request (docs/template-guide.md has the table's fields). */
+ * All functions throw and run inside host_run; errors name the family's file. Family functions receive the read-only
+ * tables variant, schedule, arch and request (docs/template-guide.md has the table's fields). */
 #ifndef GEN_FAMILY_H
 #define GEN_FAMILY_H
 
@@ -42,7 +42,8 @@ bool family_supports(lua_State *L, const family *f, const arch *a, const char *p
 void family_push_schedule(lua_State *L, const family *f, const schedule *s);
 /* "tile_m=128,stages=2" in axis order. */
 void family_print_schedule(lua_State *L, const family *f, const schedule *s, char out[256]);
-/* The family's own schedules in order of preference: its defaults, then its fallbacks. Returns how many; at most `limit`. */
+/* The family's own schedules in order of preference: its defaults, then its fallbacks. Returns how many; at most
+ * `limit`. */
 int family_preferred(lua_State *L, const family *f, schedule *out, int limit);
 void family_resources(lua_State *L, const family *f, const schedule *s, gen_resources *out);
 /* The family's own legality rule, if it has one. */

@@ -1,7 +1,8 @@
 /* launch.c: from the table that a family's kernel function returns to the manifest, and the read-only table `kernel`.
  *
- * The table may carry a `layout` of the family's own, for its template. The engine appends the fields of the spec's declared parameters, so that all families pass them alike: a scalar by
- * value; a tensor as its base pointer, then stride (i64, elements) and extent (i32) of each dimension. */
+ * The table may carry a `layout` of the family's own, for its template. The engine appends the fields of the spec's
+ * declared parameters, so that all families pass them alike: a scalar by value; a tensor as its base pointer, then
+ * stride (i64, elements) and extent (i32) of each dimension. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ static const char *const field_ctypes[] = {NULL, "long long", "int", "float"};
 
 /* ---- declared parameters ---- */
 
-static void add_field(lua_State *L, int params, const char *name, field_type type, const char *ctype, const char *source) {
+static void add_field(lua_State *L, int params, const char *name, field_type type, const char *ctype,
+                      const char *source) {
   lua_createtable(L, 0, 4);
   lua_pushstring(L, name);
   lua_setfield(L, -2, "name");
@@ -123,8 +125,9 @@ static void check_fields(lua_State *L, const family *f, const manifest *m) {
     const manifest_field *field = &m->fields[n];
     for (int other = 0; other < n; other++)
       if (strcmp(m->fields[other].name, field->name) == 0)
-        host_raise(L, GEN_UNSUPPORTED, "attention.params: the parameter struct of %s has a field '%s' already; rename it",
-                   f->name, field->name);
+        host_raise(L, GEN_UNSUPPORTED,
+                   "attention.params: the parameter struct of %s has a field '%s' already; rename it", f->name,
+                   field->name);
     if (strncmp(field->source, "workspace.", 10) == 0 && !has_region(m, field->source + 10))
       luaL_error(L, "%s: kernel: field '%s' points to '%s', which is no region", f->path, field->name, field->source);
   }

@@ -1,7 +1,7 @@
 /* lua_bind.h: what templates and family files see of a spec, a target and a request.
  *
- * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, f32, ceil_div, round_up, library. The
- * template author's guide (docs/template-guide.md) describes each. */
+ * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, f32, ceil_div, round_up,
+ * library. The template author's guide (docs/template-guide.md) describes each. */
 #ifndef GEN_LUA_BIND_H
 #define GEN_LUA_BIND_H
 

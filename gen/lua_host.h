@@ -6,8 +6,8 @@
  * address, so that output never depends on hash seeds or memory layout. Memory and instructions are limited.
  *
  * Work on the state happens in protected C functions (host_run); inside them any failure is thrown with luaL_error or
- * host_raise, so the code between needs no checks. What such a function allocates outside Lua must belong to its caller.
- * A host belongs to one thread at a time. */
+ * host_raise, so the code between needs no checks. What such a function allocates outside Lua must belong to its
+ * caller. A host belongs to one thread at a time. */
 #ifndef GEN_LUA_HOST_H
 #define GEN_LUA_HOST_H
 
@@ -27,7 +27,7 @@ typedef struct lua_host {
   size_t memory;        /* bytes Lua holds */
   long instructions;    /* left */
   bool memory_limit_hit;
-  char where[96];       /* "path:line: " of the allocation that hit the limit */
+  char where[96]; /* "path:line: " of the allocation that hit the limit */
 } lua_host;
 
 /* Where Lua's memory comes from; tests replace it to fail at the n-th call. Freed with free(). */
@@ -41,12 +41,13 @@ void host_close(lua_host *h);
 gen_status host_run(lua_host *h, lua_CFunction work, void *user);
 lua_host *host_of(lua_State *L);
 /* Throws with a status of its own and a message without template position. */
-_Noreturn void host_raise(lua_State *L, gen_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+_Noreturn void host_raise(lua_State *L, gen_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Throws GEN_NO_MEMORY when `failed`: for the `failed` flag of a text. */
 void host_check_memory(lua_State *L, bool failed);
 
-/* Replaces the table on top by a read-only view of it. `name` appears in error messages. With `strict`, reading a missing
- * key is an error too (for records; lists and sets are not strict). Tables inside must be frozen before. */
+/* Replaces the table on top by a read-only view of it. `name` appears in error messages. With `strict`, reading a
+ * missing key is an error too (for records; lists and sets are not strict). Tables inside must be frozen before. */
 void host_freeze(lua_State *L, const char *name, bool strict);
 /* Pops a value into a global; templates may read but not assign it. */
 void host_set_global(lua_State *L, const char *name);

@@ -190,7 +190,10 @@ static int stable_sort(lua_State *L) {
 /* ---- opening ---- */
 
 /* A list of names, ended by NULL. */
-#define NAMES(...) (const char *const[]){__VA_ARGS__, NULL}
+#define NAMES(...)                                                                                                     \
+  (const char *const[]) {                                                                                              \
+    __VA_ARGS__, NULL                                                                                                  \
+  }
 
 /* Copies the named functions of the table on top into the table at `to` and pops it. */
 static void copy_names(lua_State *L, int to, const char *const *names) {
@@ -234,8 +237,8 @@ void library_open(lua_State *L, int globals) {
   lua_setfield(L, globals, "tostring");
 
   open_module(L, luaopen_string, "string",
-              NAMES("byte", "char", "find", "format", "gmatch", "gsub", "len", "lower", "match", "rep", "reverse", "sub",
-                    "upper"));
+              NAMES("byte", "char", "find", "format", "gmatch", "gsub", "len", "lower", "match", "rep", "reverse",
+                    "sub", "upper"));
   lua_getfield(L, -1, "format");
   lua_pushcclosure(L, printable_format, 1);
   lua_setfield(L, -2, "format");
@@ -250,8 +253,8 @@ void library_open(lua_State *L, int globals) {
   lua_setfield(L, globals, "table");
 
   open_module(L, luaopen_math, "math",
-              NAMES("abs", "ceil", "exp", "floor", "fmod", "huge", "log", "max", "maxinteger", "min", "mininteger", "modf",
-                    "pi", "sqrt", "tointeger", "type", "ult"));
+              NAMES("abs", "ceil", "exp", "floor", "fmod", "huge", "log", "max", "maxinteger", "min", "mininteger",
+                    "modf", "pi", "sqrt", "tointeger", "type", "ult"));
   host_freeze(L, "math", true);
   lua_setfield(L, globals, "math");
 }

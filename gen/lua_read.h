@@ -1,5 +1,5 @@
-/* lua_read.h: strict reading of tables that Lua files return. All functions throw, naming the table and the field. `where`
- * names the table in messages, e.g. "kernels/attention_naive.lua: launches[1]". */
+/* lua_read.h: strict reading of tables that Lua files return. All functions throw, naming the table and the field.
+ * `where` names the table in messages, e.g. "kernels/attention_naive.lua: launches[1]". */
 #ifndef GEN_LUA_READ_H
 #define GEN_LUA_READ_H
 

@@ -12,8 +12,8 @@
  *   field NAME TYPE OFFSET SOURCE
  *   end
  *
- * Reading is safe on any bytes: a tolerant parser fills the struct, then the struct is checked, written again and compared
- * with the input, so that nothing but manifest_write's own output is accepted. */
+ * Reading is safe on any bytes: a tolerant parser fills the struct, then the struct is checked, written again and
+ * compared with the input, so that nothing but manifest_write's own output is accepted. */
 #include "manifest.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* pieces.h: runs templates, collects their output with its line map, and adds the pieces that the output uses.
  *
- * A piece is a named stretch of text defined by `piece(name, function)` in templates/prim, templates/parts or the kernel
- * itself. Only pieces whose names occur in the text (outside comments, strings and member accesses) are rendered, each
- * once, what a piece uses before the piece. Those of prim/ go to the primitives() marker, the others to pieces().
+ * A piece is a named stretch of text defined by `piece(name, function)` in templates/prim, templates/parts or the
+ * kernel itself. Only pieces whose names occur in the text (outside comments, strings and member accesses) are
+ * rendered, each once, what a piece uses before the piece. Those of prim/ go to the primitives() marker, the others to
+ * pieces().
  *
  * Lua side: emit_line (per template), include, piece, primitives, pieces. All functions here throw and must run inside
  * host_run; the struct belongs to the caller, who frees it with renderer_free whatever happened. */
@@ -47,11 +48,11 @@ typedef struct renderer {
   int norder;
   int kernel_template;
   output main, assembled;
-  text chunk;     /* scratch: the chunk being compiled */
-  bool finishing; /* pieces render; no new ones may be defined */
-  output *current; /* receives emitted lines; NULL while piece files load */
-  int indent;      /* columns added to emitted lines */
-  int depth;       /* of includes */
+  text chunk;                    /* scratch: the chunk being compiled */
+  bool finishing;                /* pieces render; no new ones may be defined */
+  output *current;               /* receives emitted lines; NULL while piece files load */
+  int indent;                    /* columns added to emitted lines */
+  int depth;                     /* of includes */
   int marker_line[MARKER_COUNT]; /* number of main lines before the marker; -1: none */
 } renderer;
 
@@ -70,8 +71,8 @@ void renderer_add_line(renderer *r, const char *line);
 /* Renders the pieces in use and moves everything into the kernel: source, lines, templates. */
 void renderer_finish(renderer *r, gen_kernel *k);
 
-/* The paths "FOLDER/NAME SUFFIX" of all templates of a folder, built in or in the override directory, sorted; pushes them
- * as a Lua array. Throws. */
+/* The paths "FOLDER/NAME SUFFIX" of all templates of a folder, built in or in the override directory, sorted; pushes
+ * them as a Lua array. Throws. */
 void template_list(lua_State *L, const char *folder, const char *suffix);
 
 #endif

@@ -131,8 +131,8 @@ static int refuse_value(lua_State *L, const template_source *t, int line, int ar
   push_expression(L, t, line, (argument - 3) / 2);
   const char *expression = lua_tostring(L, -1);
   if (lua_type(L, argument) == LUA_TNUMBER)
-    return luaL_error(L, "%s is a float (%s): write f32(...) for a float literal, // for an integer division", expression,
-                      luaL_tolstring(L, argument, NULL));
+    return luaL_error(L, "%s is a float (%s): write f32(...) for a float literal, // for an integer division",
+                      expression, luaL_tolstring(L, argument, NULL));
   return luaL_error(L, "%s is %s%s", expression, lua_isnil(L, argument) ? "" : "a ", luaL_typename(L, argument));
 }
 
@@ -248,8 +248,8 @@ static int define_piece(lua_State *L) {
     return luaL_error(L, "piece '%s' is defined while a piece renders", name);
   for (int n = 0; n < r->npieces; n++)
     if (strcmp(r->pieces[n].name, name) == 0)
-      return luaL_error(L, "piece '%s' is already defined at %s:%d", name, r->templates[r->pieces[n].template_index].path,
-                        r->pieces[n].line);
+      return luaL_error(L, "piece '%s' is already defined at %s:%d", name,
+                        r->templates[r->pieces[n].template_index].path, r->pieces[n].line);
   int column;
   gen_line place = calling_place(r, L, &column);
   if (place.template_index < 0)
@@ -295,7 +295,8 @@ void renderer_bind(renderer *r) {
 
 static bool has_form(const char *path, const char *folder, const char *suffix) {
   size_t n = strlen(path), m = strlen(folder), s = strlen(suffix);
-  return n > m + s && strncmp(path, folder, m) == 0 && strchr(path + m, '/') == NULL && strcmp(path + n - s, suffix) == 0;
+  return n > m + s && strncmp(path, folder, m) == 0 && strchr(path + m, '/') == NULL &&
+         strcmp(path + n - s, suffix) == 0;
 }
 
 /* Closes the folder with its Lua value, so that an error leaks nothing. */

@@ -1,5 +1,5 @@
-/* schedule.c: see schedule.h. Wishes are parsed into one value per axis; legality is the target's limits and the family's
- * own rule. */
+/* schedule.c: see schedule.h. Wishes are parsed into one value per axis; legality is the target's limits and the
+ * family's own rule. */
 #include "schedule.h"
 
 #include <stdio.h>
@@ -36,7 +36,8 @@ static _Noreturn void refuse_axis(lua_State *L, const family *f, const char *nam
   }
   const char *near = diag_nearest(name, names, f->naxes);
   if (near)
-    host_raise(L, GEN_BAD_SCHEDULE, "schedule: %s has no axis '%s' (%s); did you mean '%s'?", f->name, name, list, near);
+    host_raise(L, GEN_BAD_SCHEDULE, "schedule: %s has no axis '%s' (%s); did you mean '%s'?", f->name, name, list,
+               near);
   host_raise(L, GEN_BAD_SCHEDULE, "schedule: %s has no axis '%s' (%s)", f->name, name, list);
 }
 
@@ -92,7 +93,8 @@ static void read_request_schedule(lua_State *L, const family *f, const char *wor
   bool seen[FAMILY_MAX_AXES] = {false};
   for (const char *p = words; p && *p;) {
     char name[MANIFEST_NAME], value[MANIFEST_NAME];
-    const char *comma = strchr(p, ','), *end = comma ? comma : p + strlen(p), *equals = memchr(p, '=', (size_t)(end - p));
+    const char *comma = strchr(p, ','), *end = comma ? comma : p + strlen(p),
+               *equals = memchr(p, '=', (size_t)(end - p));
     if (!equals)
       host_raise(L, GEN_BAD_SCHEDULE, "schedule: '%.*s' is not of the form axis=value", (int)(end - p), p);
     copy_trimmed(name, sizeof name, p, equals);

@@ -9,12 +9,12 @@ typedef struct schedule_wish {
   const spec *spec;
   const arch *arch;
   const char *phase;
-  const char *text;             /* "tile_m=128,stages=2" or NULL */
-  const family_list *families;  /* to tell an axis of another family from a typing error */
+  const char *text;            /* "tile_m=128,stages=2" or NULL */
+  const family_list *families; /* to tell an axis of another family from a typing error */
 } schedule_wish;
 
-/* The first of the family's preferred schedules, with the wishes applied, that is legal; when none is, the first one, with
- * info->legal false and the reason. Throws GEN_BAD_SCHEDULE for unknown axes and values outside an axis' list. */
+/* The first of the family's preferred schedules, with the wishes applied, that is legal; when none is, the first one,
+ * with info->legal false and the reason. Throws GEN_BAD_SCHEDULE for unknown axes and values outside an axis' list. */
 void schedule_resolve(lua_State *L, const family *f, const schedule_wish *wish, schedule *out, gen_schedule *info);
 
 #endif

@@ -1,9 +1,8 @@
 /* template.c: template text to Lua chunk, and where template bytes come from.
  *
- * The chunk has exactly one line per template line. Its first line starts with `local emit_line = ...`: the engine passes
- * the function that collects output. A text line becomes
- *     emit_line(LINE, "text", (expr), "text", ...)
- * with literals and expressions in strict alternation, so the n-th expression of a line is argument 2n + 1. */
+ * The chunk has exactly one line per template line. Its first line starts with `local emit_line = ...`: the engine
+ * passes the function that collects output. A text line becomes emit_line(LINE, "text", (expr), "text", ...) with
+ * literals and expressions in strict alternation, so the n-th expression of a line is argument 2n + 1. */
 #include "template.h"
 
 #include <errno.h>

@@ -1,11 +1,12 @@
-/* embed.c: turns the files of a folder into one C file, so that they travel inside the library. Runs at build time only.
+/* embed.c: turns the files of a folder into one C file, so that they travel inside the library. Runs at build time
+ * only.
  *
  *   embed SYMBOL DIR OUT.c [SUFFIX]
  *
  * OUT.c defines `const template_file SYMBOL[]`, sorted by path, and its length, named SYMBOL without its final "s" plus
- * "_count" (template_files -> template_file_count). Paths are relative to DIR with '/' between folders. Files and folders
- * whose names start with a dot, and editors' backups ("name~"), are left out; SUFFIX keeps only names that end so. The
- * output depends on nothing but the names and bytes of the files. */
+ * "_count" (template_files -> template_file_count). Paths are relative to DIR with '/' between folders. Files and
+ * folders whose names start with a dot, and editors' backups ("name~"), are left out; SUFFIX keeps only names that end
+ * so. The output depends on nothing but the names and bytes of the files. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* gen_fixture.h: what tests of the generator share: specs from text, template folders on disk, rendering in one call. */
+/* gen_fixture.h: what tests of the generator share: specs from text, template folders on disk, rendering in one call.
+ */
 #ifndef TESTS_UNIT_GEN_FIXTURE_H
 #define TESTS_UNIT_GEN_FIXTURE_H
 
@@ -75,12 +76,14 @@ UNUSED static void fixture_remove(char *folder) {
 }
 
 /* The family `toy` with the given extra table fields and kernel template, in a fresh folder. */
-#define TOY_REST                                                                                                             \
-  "summary = 'a toy', order = 1, min_arch = 80, phases = {'prefill'}, describe = function() return {'toy line'} end,\n"       \
-  "kernel = function(v, s) return {launches = {{entry = 'toy', block = 32, shared_bytes = 0, grid = {{'batch'}}}},\n"        \
-  "params = {{name = 'q', type = 'pointer', ctype = 'const float *', source = 'q'}}, regions = {}, aligned16 = false} end,\n"
-#define TOY_PLAIN                                                                                                            \
-  "supports = function() return true end, axes = {}, defaults = function() return {} end,\n"                                \
+#define TOY_REST                                                                                                       \
+  "summary = 'a toy', order = 1, min_arch = 80, phases = {'prefill'}, describe = function() return {'toy line'} "      \
+  "end,\n"                                                                                                             \
+  "kernel = function(v, s) return {launches = {{entry = 'toy', block = 32, shared_bytes = 0, grid = {{'batch'}}}},\n"  \
+  "params = {{name = 'q', type = 'pointer', ctype = 'const float *', source = 'q'}}, regions = {}, aligned16 = "       \
+  "false} end,\n"
+#define TOY_PLAIN                                                                                                      \
+  "supports = function() return true end, axes = {}, defaults = function() return {} end,\n"                           \
   "resources = function() return {shared_bytes = 0, threads = 32, registers = 8} end,\n"
 
 UNUSED static char *fixture_toy(const char *fields, const char *kernel) {

@@ -36,7 +36,8 @@ static void every_spelling_finds_the_entry(void **state) {
 
 static void other_names_are_unknown(void **state) {
   (void)state;
-  const char *const bad[] = {"", "sm_", "sm_70", "sm_90b", "sm90", "SM_80", "8", "8.", ".8", "80 ", "9.00", "sm_9.0", "a"};
+  const char *const bad[] = {"",   "sm_", "sm_70", "sm_90b", "sm90",   "SM_80", "8",
+                             "8.", ".8",  "80 ",   "9.00",   "sm_9.0", "a"};
   for (size_t n = 0; n < sizeof bad / sizeof bad[0]; n++)
     if (arch_find(bad[n]))
       fail_msg("arch_find(\"%s\") found %s", bad[n], arch_find(bad[n])->name);

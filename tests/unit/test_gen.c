@@ -1,5 +1,5 @@
-/* test_gen.c: from spec to source with toy families in an override folder: template functions, pieces, line map, dispatch,
- * schedules, errors, and reproducibility. The built-in families are covered by test_golden.c. */
+/* test_gen.c: from spec to source with toy families in an override folder: template functions, pieces, line map,
+ * dispatch, schedules, errors, and reproducibility. The built-in families are covered by test_golden.c. */
 #include "gen_fixture.h"
 
 #include <sys/wait.h>
@@ -59,9 +59,10 @@ static void bad_values_are_named(void **state) {
 
 static void expressions_print_as_cuda(void **state) {
   (void)state;
-  char *folder = fixture_toy(TOY_PLAIN, "//% pieces()\n$(cuda_mask{q = 'q', k = 'k'})\n$(cuda_score{s = 's', h = 'head'})\n"
-                                        "$(cuda_edge('visit_end', {first = 'first', last = 'last'}))\n"
-                                        "$(variant.mask_text) $(variant.mask_symbols.q) $(variant.score_is_identity)\n");
+  char *folder =
+      fixture_toy(TOY_PLAIN, "//% pieces()\n$(cuda_mask{q = 'q', k = 'k'})\n$(cuda_score{s = 's', h = 'head'})\n"
+                             "$(cuda_edge('visit_end', {first = 'first', last = 'last'}))\n"
+                             "$(variant.mask_text) $(variant.mask_symbols.q) $(variant.score_is_identity)\n");
   spec *s = fixture_spec("qkvc: 1\nname: t\nattention:\n  heads: 4\n  dim: 64\n  dtype: f16\n  score: s * bias[h]\n"
                          "  mask: causal\n  params: {bias: {type: f32, shape: [hq]}}\n");
   gen_request request = {.family = "toy", .template_path = folder};
@@ -120,9 +121,9 @@ static void includes_keep_columns_and_origins(void **state) {
   static const struct {
     const char *path;
     int line;
-  } origins[] = {{"kernels/toy.cu", 1}, {"kernels/toy.cu", 2}, {"parts/sub.inc", 1}, {"parts/sub.inc", 2},
-                 {"parts/sub.inc", 3},  {"kernels/toy.cu", 4}, {"parts/sub.inc", 1}, {"parts/sub.inc", 2},
-                 {"parts/sub.inc", 3}};
+  } origins[] = {{"kernels/toy.cu", 1}, {"kernels/toy.cu", 2}, {"parts/sub.inc", 1},
+                 {"parts/sub.inc", 2},  {"parts/sub.inc", 3},  {"kernels/toy.cu", 4},
+                 {"parts/sub.inc", 1},  {"parts/sub.inc", 2},  {"parts/sub.inc", 3}};
   assert_int_equal(k->nlines, 9);
   for (int n = 0; n < 9; n++) {
     assert_string_equal(k->templates[k->lines[n].template_index], origins[n].path);
@@ -144,7 +145,8 @@ static void includes_keep_columns_and_origins(void **state) {
 
 static void libraries_load_once(void **state) {
   (void)state;
-  char *folder = fixture_toy(TOY_PLAIN, "//% local a, b = library('count'), library('count')\n$(a.next()) $(b.next())\n");
+  char *folder =
+      fixture_toy(TOY_PLAIN, "//% local a, b = library('count'), library('count')\n$(a.next()) $(b.next())\n");
   fixture_write(folder, "lib/count.lua", "local n = 0\nreturn {next = function() n = n + 1 return n end}\n");
   gen_error error;
   gen_kernel *k = fixture_render_toy(folder, &error);
@@ -170,8 +172,9 @@ static void libraries_load_once(void **state) {
 
 static void only_pieces_in_use_are_emitted(void **state) {
   (void)state;
-  check(MARKERS "//% piece('two', function()\nint two = one;\n//% end)\n//% piece('one', function()\nint one = 1;\n//% end)\n"
-                "//% piece('unused', function()\nint unused;\n//% end)\nx = two;\n",
+  check(MARKERS
+        "//% piece('two', function()\nint two = one;\n//% end)\n//% piece('one', function()\nint one = 1;\n//% end)\n"
+        "//% piece('unused', function()\nint unused;\n//% end)\nx = two;\n",
         "int one = 1;\nint two = one;\nx = two;\n");
   /* A name in a comment, a string, a character, a number, a member or a longer word is no use. */
   check(MARKERS "//% piece('f', function()\nint f;\n//% end)\n"
@@ -179,7 +182,8 @@ static void only_pieces_in_use_are_emitted(void **state) {
         "// f\n/* f\n f */ \"f\\\" f\" 'f' 0x1.8p+0f 1.0f a.f a->f a . f ff f2 _f\n");
   check(MARKERS "//% piece('f', function()\nint f;\n//% end)\na/f\n", "int f;\na/f\n");
   /* Longer pieces stand apart; ties go by name. */
-  check("//% pieces()\n//% for _, n in ipairs{'c', 'a', 'b'} do piece(n, function()\nint $(n);\n//% if n == 'b' then\nb2\n//% end\n"
+  check("//% pieces()\n//% for _, n in ipairs{'c', 'a', 'b'} do piece(n, function()\nint $(n);\n//% if n == 'b' "
+        "then\nb2\n//% end\n"
         "//% end) end\nc a b\n",
         "int a;\n\nint b;\nb2\n\nint c;\nc a b\n");
 }
@@ -187,16 +191,19 @@ static void only_pieces_in_use_are_emitted(void **state) {
 static void primitives_are_guarded(void **state) {
   (void)state;
   char *folder = fixture_toy(TOY_PLAIN, "top\n//% primitives()\n//% pieces()\nuse_part();\n");
-  fixture_write(folder, "prim/mine.cuh", "//%% note\n//% piece('mine_first', function()\nvoid mine_first();\n//% end)\n\n"
-                                         "//% piece('mine_second', function()\nvoid mine_second() { mine_first(); }\n//% end)\n");
-  fixture_write(folder, "parts/mine.cuh", "//% piece('use_part', function()\nvoid use_part() { mine_second(); }\n//% end)\n");
+  fixture_write(folder, "prim/mine.cuh",
+                "//%% note\n//% piece('mine_first', function()\nvoid mine_first();\n//% end)\n\n"
+                "//% piece('mine_second', function()\nvoid mine_second() { mine_first(); }\n//% end)\n");
+  fixture_write(folder, "parts/mine.cuh",
+                "//% piece('use_part', function()\nvoid use_part() { mine_second(); }\n//% end)\n");
   gen_error error;
   gen_kernel *k = fixture_render_toy(folder, &error);
   if (!k)
     fail_msg("%s", error.message);
-  assert_string_equal(k->source.bytes,
-                      "top\n#ifndef QKV_EMU // the emulator's header has its own\nvoid mine_first();\n"
-                      "void mine_second() { mine_first(); }\n#endif // QKV_EMU\nvoid use_part() { mine_second(); }\nuse_part();\n");
+  assert_string_equal(
+      k->source.bytes,
+      "top\n#ifndef QKV_EMU // the emulator's header has its own\nvoid mine_first();\n"
+      "void mine_second() { mine_first(); }\n#endif // QKV_EMU\nvoid use_part() { mine_second(); }\nuse_part();\n");
   assert_int_equal(k->lines[1].line, 0);
   assert_string_equal(k->templates[k->lines[3].template_index], "prim/mine.cuh");
   assert_int_equal(k->lines[3].line, 7);
@@ -212,7 +219,8 @@ static void piece_mistakes_are_named(void **state) {
               "kernels/toy.cu:2: piece 'a' is already defined at kernels/toy.cu:1");
   check_error("//% piece('a', function()\nint a;\n//% end)\na", "kernels/toy.cu:1: uses 'a' but has no pieces()");
   check_error("//% pieces()\n//% pieces()", "kernels/toy.cu:2: a second place for the same pieces");
-  check_error(MARKERS "//% piece('a', function()\nint a = b;\n//% end)\n//% piece('b', function()\nint b = a;\n//% end)\na",
+  check_error(MARKERS
+              "//% piece('a', function()\nint a = b;\n//% end)\n//% piece('b', function()\nint b = a;\n//% end)\na",
               "kernels/toy.cu:3: piece 'a' belongs to");
   check_error(MARKERS "//% piece('a', function()\n//% pieces()\n//% end)\na", "a place for pieces inside a piece");
   check_error(MARKERS "//% piece('a', function()\n$(nil)\n//% end)\na", "kernels/toy.cu:4: $(nil) is nil");
@@ -225,19 +233,22 @@ static void piece_mistakes_are_named(void **state) {
   fixture_write(folder, "prim/mine.cuh", "//% piece('prim_name', function()\nint prim_name = part_name;\n//% end)\n");
   fixture_write(folder, "kernels/toy.cu", MARKERS "prim_name\n");
   assert_null(fixture_render_toy(folder, &error));
-  assert_string_equal(error.message, "prim/mine.cuh:1: primitive 'prim_name' uses 'part_name', which is not a primitive");
+  assert_string_equal(error.message,
+                      "prim/mine.cuh:1: primitive 'prim_name' uses 'part_name', which is not a primitive");
   fixture_remove(folder);
 }
 
 /* ---- families and schedules ---- */
 
-#define TOY_AXES                                                                                                             \
-  "supports = function() return true end,\n"                                                                                \
-  "axes = {{name = 'tile_m', values = {16, 64, 128}, meaning = 'rows'}, {name = 'stages', values = {2, 4}, meaning = 'ring'}},\n" \
-  "defaults = function() return {tile_m = 128, stages = 4} end,\n"                                                           \
-  "fallbacks = function() return {{tile_m = 128, stages = 2}, {tile_m = 16, stages = 2}} end,\n"                             \
-  "check = function(v, s) if s.tile_m == 16 and s.stages == 4 then return false, 'too thin' end return true end,\n"          \
-  "resources = function(v, s) return {shared_bytes = s.tile_m * s.stages * 512, threads = 2 * s.tile_m, registers = 100} end,\n"
+#define TOY_AXES                                                                                                       \
+  "supports = function() return true end,\n"                                                                           \
+  "axes = {{name = 'tile_m', values = {16, 64, 128}, meaning = 'rows'}, {name = 'stages', values = {2, 4}, meaning = " \
+  "'ring'}},\n"                                                                                                        \
+  "defaults = function() return {tile_m = 128, stages = 4} end,\n"                                                     \
+  "fallbacks = function() return {{tile_m = 128, stages = 2}, {tile_m = 16, stages = 2}} end,\n"                       \
+  "check = function(v, s) if s.tile_m == 16 and s.stages == 4 then return false, 'too thin' end return true end,\n"    \
+  "resources = function(v, s) return {shared_bytes = s.tile_m * s.stages * 512, threads = 2 * s.tile_m, registers = "  \
+  "100} end,\n"
 
 static void check_schedule(const char *folder, const char *spec_schedule, const char *arch_name, const char *wish,
                            const char *expected) {
@@ -264,23 +275,26 @@ static void check_schedule(const char *folder, const char *spec_schedule, const 
 static void schedules_resolve_in_order(void **state) {
   (void)state;
   char *folder = fixture_toy(TOY_AXES, "x\n");
-  check_schedule(folder, "", "sm_90a", NULL, "tile_m=128,stages=2");        /* 4 stages need 256 KiB */
-  check_schedule(folder, "", "sm_89", NULL, "tile_m=16,stages=2");          /* 128 KiB do not fit either */
+  check_schedule(folder, "", "sm_90a", NULL, "tile_m=128,stages=2"); /* 4 stages need 256 KiB */
+  check_schedule(folder, "", "sm_89", NULL, "tile_m=16,stages=2");   /* 128 KiB do not fit either */
   check_schedule(folder, "", "sm_90a", "tile_m=64", "tile_m=64,stages=4");
   check_schedule(folder, "", "sm_90a", " stages = 2 , tile_m = 16 ", "tile_m=16,stages=2");
   check_schedule(folder, "schedule: {tile_m: 64}\n", "sm_90a", NULL, "tile_m=64,stages=4");
   check_schedule(folder, "schedule: {tile_m: 64}\n", "sm_90a", "stages=2", "tile_m=64,stages=2");
   check_schedule(folder, "schedule: {tile_m: 64}\n", "sm_90a", "tile_m=16", "tile_m=16,stages=2");
-  check_schedule(folder, "", "sm_90a", "tile_m=128,stages=4",
-                 "toy with tile_m=128,stages=4: shared memory: needs 262144 bytes, sm_90a allows 232448; lower tile_m or stages");
+  check_schedule(
+      folder, "", "sm_90a", "tile_m=128,stages=4",
+      "toy with tile_m=128,stages=4: shared memory: needs 262144 bytes, sm_90a allows 232448; lower tile_m or stages");
   check_schedule(folder, "", "sm_89", "tile_m=128,stages=2",
                  "toy with tile_m=128,stages=2: shared memory: needs 131072 bytes, sm_89 allows 101376; lower tile_m");
   check_schedule(folder, "", "sm_90a", "tile_m=16,stages=4", "toy with tile_m=16,stages=4: too thin");
   check_schedule(folder, "", "sm_90a", "tile_n=16",
                  "schedule: toy has no axis 'tile_n' (its axes: tile_m, stages); did you mean 'tile_m'?");
   check_schedule(folder, "", "sm_90a", "warp=16", "schedule: toy has no axis 'warp' (its axes: tile_m, stages)");
-  check_schedule(folder, "", "sm_90a", "tile_m=32", "schedule: tile_m = 32 is not among the values of toy: 16, 64, 128");
-  check_schedule(folder, "", "sm_90a", "tile_m=064", "schedule: tile_m = 064 is not among the values of toy: 16, 64, 128");
+  check_schedule(folder, "", "sm_90a", "tile_m=32",
+                 "schedule: tile_m = 32 is not among the values of toy: 16, 64, 128");
+  check_schedule(folder, "", "sm_90a", "tile_m=064",
+                 "schedule: tile_m = 064 is not among the values of toy: 16, 64, 128");
   check_schedule(folder, "", "sm_90a", "tile_m=64,tile_m=64", "schedule: tile_m is given twice");
   check_schedule(folder, "", "sm_90a", "tile_m", "schedule: 'tile_m' is not of the form axis=value");
   check_schedule(folder, "schedule: {tile_k: 64}\n", "sm_90a", NULL,
@@ -302,8 +316,10 @@ static void limits_are_those_of_the_target(void **state) {
   };
   for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
     text fields = {0};
-    text_printf(&fields, "supports = function() return true end, axes = {}, defaults = function() return {} end,\n"
-                         "resources = function() return {%s} end,\n", cases[n].resources);
+    text_printf(&fields,
+                "supports = function() return true end, axes = {}, defaults = function() return {} end,\n"
+                "resources = function() return {%s} end,\n",
+                cases[n].resources);
     char *folder = fixture_toy(fields.bytes, "x\n");
     gen_error error;
     assert_null(fixture_render_toy(folder, &error));
@@ -321,28 +337,36 @@ static void family_mistakes_are_named(void **state) {
       {TOY_PLAIN "suports = 1,", "kernels/toy.lua: unknown field 'suports'; did you mean 'supports'?"},
       {"", "kernels/toy.lua: supports must be a function"},
       {TOY_PLAIN "name = 'other',", "kernels/toy.lua: name 'other' must be the file's name"},
-      {TOY_PLAIN "supports = function() return false end,", "kernels/toy.lua: supports returned false without a reason"},
+      {TOY_PLAIN "supports = function() return false end,",
+       "kernels/toy.lua: supports returned false without a reason"},
       {TOY_PLAIN "supports = function() end,", "kernels/toy.lua: supports must return true"},
       {TOY_PLAIN "axes = {{name = 'a', values = {}, meaning = 'm'}},", "kernels/toy.lua: axes[1]: values is empty"},
       {TOY_PLAIN "axes = {{name = 'a', values = {1.5}, meaning = 'm'}},", "axes[1]: values[1] must be an integer"},
-      {TOY_PLAIN "axes = {{name = 'a', values = {1}, meaning = 'm'}},", "kernels/toy.lua: defaults: a must be an integer"},
+      {TOY_PLAIN "axes = {{name = 'a', values = {1}, meaning = 'm'}},",
+       "kernels/toy.lua: defaults: a must be an integer"},
       {TOY_PLAIN "axes = {{name = 'a', values = {1}, meaning = 'm'}}, defaults = function() return {a = 2} end,",
        "kernels/toy.lua: defaults: a = 2 is not among the axis' values"},
-      {TOY_PLAIN "resources = function() return {threads = 1, registers = 1} end,", "resources: shared_bytes must be an integer"},
+      {TOY_PLAIN "resources = function() return {threads = 1, registers = 1} end,",
+       "resources: shared_bytes must be an integer"},
       {TOY_PLAIN "resources = function() return nil end,", "kernels/toy.lua: resources must be a table"},
-      {TOY_PLAIN "defaults = function(v) return v.undefined end,", "kernels/toy.lua:7: variant has no field 'undefined'"},
-      {TOY_PLAIN "kernel = function() return {launches = {}, params = {}, regions = {}, aligned16 = true} end,", "launches is empty"},
-      {TOY_PLAIN "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {{'lenq'}}}},"
-                 "params = {}, regions = {}, aligned16 = true} end,",
+      {TOY_PLAIN "defaults = function(v) return v.undefined end,",
+       "kernels/toy.lua:7: variant has no field 'undefined'"},
+      {TOY_PLAIN "kernel = function() return {launches = {}, params = {}, regions = {}, aligned16 = true} end,",
+       "launches is empty"},
+      {TOY_PLAIN
+       "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {{'lenq'}}}},"
+       "params = {}, regions = {}, aligned16 = true} end,",
        "kernels/toy.lua: kernel: launches[1]: grid[1] must be {size} or {size, per}"},
-      {TOY_PLAIN "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {{'len_q', 0}}}},"
-                 "params = {}, regions = {}, aligned16 = true} end,",
+      {TOY_PLAIN
+       "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {{'len_q', 0}}}},"
+       "params = {}, regions = {}, aligned16 = true} end,",
        "the divisor must be a positive integer"},
       {TOY_PLAIN "kernel = function() return {launches = {{entry = 'e', block = 4096, shared_bytes = 0, grid = {}}},"
                  "params = {}, regions = {}, aligned16 = true} end,",
        "kernels/toy.lua: launch of e exceeds sm_80"},
       {TOY_PLAIN "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {}}},"
-                 "params = {{name = 'w', type = 'pointer', ctype = 'float *', source = 'workspace.w'}}, regions = {}, aligned16 = true} end,",
+                 "params = {{name = 'w', type = 'pointer', ctype = 'float *', source = 'workspace.w'}}, regions = {}, "
+                 "aligned16 = true} end,",
        "field 'w' points to 'workspace.w', which is no region"},
       {TOY_PLAIN "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {}}},"
                  "params = {{name = 'w', type = 'f64', source = 'q'}}, regions = {}, aligned16 = true} end,",
@@ -361,7 +385,8 @@ static void family_mistakes_are_named(void **state) {
 
 static void dispatch_keeps_every_reason(void **state) {
   (void)state;
-  char *folder = fixture_toy(TOY_PLAIN "supports = function(v) return false, 'attention.softcap: not here' end,", "x\n");
+  char *folder =
+      fixture_toy(TOY_PLAIN "supports = function(v) return false, 'attention.softcap: not here' end,", "x\n");
   spec *s = fixture_spec(FIXTURE_SPEC);
   gen_request request = {.template_path = folder, .phase = "prefill"};
   gen_choice choices[GEN_MAX_FAMILIES];
@@ -411,7 +436,8 @@ static void *failing_malloc(size_t size) {
 /* Every single allocation of Lua and of the arenas fails once: a typed error, nothing leaked (ASan), no crash. */
 static void out_of_memory_is_reported(void **state) {
   (void)state;
-  char *folder = fixture_toy(TOY_AXES, "//% header()\n//% piece('a', function()\nint a;\n//% end)\n//% pieces()\n$(1) a\n");
+  char *folder =
+      fixture_toy(TOY_AXES, "//% header()\n//% piece('a', function()\nint a;\n//% end)\n//% pieces()\n$(1) a\n");
   spec *s = fixture_spec(FIXTURE_SPEC);
   gen_request request = {.family = "toy", .template_path = folder};
   gen_status status = GEN_NO_MEMORY;
@@ -439,9 +465,10 @@ static void out_of_memory_is_reported(void **state) {
 /* Mutated template text never crashes the engine; it renders or fails with a message that starts with a place. */
 static void damaged_templates_are_safe(void **state) {
   (void)state;
-  static const char kernel[] = "//% header()\n//% local n = 3\n//% for i = 1, n do\nint a$(i) = $(i * 2); // $(variant.name)\n"
-                               "//% end\n//% piece('part', function()\nint part = $(f32(0.5));\n//% end)\n//% pieces()\n"
-                               "  //% include('parts/sub.inc')\npart;\n";
+  static const char kernel[] =
+      "//% header()\n//% local n = 3\n//% for i = 1, n do\nint a$(i) = $(i * 2); // $(variant.name)\n"
+      "//% end\n//% piece('part', function()\nint part = $(f32(0.5));\n//% end)\n//% pieces()\n"
+      "  //% include('parts/sub.inc')\npart;\n";
   char *folder = fixture_toy(TOY_PLAIN, kernel);
   fixture_write(folder, "parts/sub.inc", "sub\n");
   spec *s = fixture_spec(FIXTURE_SPEC);
@@ -469,9 +496,10 @@ static void damaged_templates_are_safe(void **state) {
 /* The same bytes in other processes with other addresses, the last one in a locale with decimal commas. */
 static void other_processes_render_the_same_bytes(void **state) {
   (void)state;
-  char *folder = fixture_toy(TOY_AXES, "//% header()\n//% for k, v in pairs(arch) do\n$(k) $(v)\n//% end\n"
-                                       "//% local t = {}\n//% for c in ('the quick brown fox'):gmatch('%a+') do t[c] = #c end\n"
-                                       "//% for k, v in pairs(t) do\n$(k) $(v) $(tostring(v / 2))\n//% end\n");
+  char *folder =
+      fixture_toy(TOY_AXES, "//% header()\n//% for k, v in pairs(arch) do\n$(k) $(v)\n//% end\n"
+                            "//% local t = {}\n//% for c in ('the quick brown fox'):gmatch('%a+') do t[c] = #c end\n"
+                            "//% for k, v in pairs(t) do\n$(k) $(v) $(tostring(v / 2))\n//% end\n");
   gen_error error;
   gen_kernel *k = fixture_render_toy(folder, &error);
   if (!k)

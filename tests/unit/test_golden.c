@@ -164,9 +164,15 @@ static const char *body(const gen_kernel *k) {
 
 /* A spec that uses everything; each field below is replaced in turn. */
 static const char *const base_fields[][2] = {
-    {"heads", "{q: 8, kv: 2}"}, {"dim", "{qk: 64, v: 64}"}, {"dtype", "{q: bf16, kv: bf16, out: bf16}"},
-    {"scale", "0.1"},           {"softcap", "30.0"},        {"score", "s + slope[h] * (k - q)"},
-    {"mask", "causal"},         {"sink", "per_head"},       {"align", "bottom_right"},
+    {"heads", "{q: 8, kv: 2}"},
+    {"dim", "{qk: 64, v: 64}"},
+    {"dtype", "{q: bf16, kv: bf16, out: bf16}"},
+    {"scale", "0.1"},
+    {"softcap", "30.0"},
+    {"score", "s + slope[h] * (k - q)"},
+    {"mask", "causal"},
+    {"sink", "per_head"},
+    {"align", "bottom_right"},
     {"params", "{slope: {type: f32, shape: [hq]}}"},
 };
 enum { BASE_COUNT = sizeof base_fields / sizeof base_fields[0] };
@@ -253,8 +259,8 @@ static void every_field_counts_or_is_refused(void **state) {
 
 /* ---- schedules ---- */
 
-/* Random points of each family's space: legal ones render and differ only in what the schedule says; illegal ones have a
- * reason. */
+/* Random points of each family's space: legal ones render and differ only in what the schedule says; illegal ones have
+ * a reason. */
 static void legal_schedules_render(void **state) {
   (void)state;
   spec *s = changed_spec(NULL, NULL);

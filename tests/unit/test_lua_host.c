@@ -48,10 +48,10 @@ static void check(const char *source, const char *expected) {
 
 static void nothing_dangerous_exists(void **state) {
   (void)state;
-  static const char *const names[] = {"dofile", "loadfile",  "load",    "collectgarbage", "print", "require", "rawset",
-                                      "rawget", "rawequal",  "rawlen",  "next",           "pcall", "xpcall",  "warn",
-                                      "_G",     "io",        "os",      "debug",          "package", "coroutine", "utf8",
-                                      "_VERSION"};
+  static const char *const names[] = {
+      "dofile",   "loadfile", "load",    "collectgarbage", "print",  "require", "rawset", "rawget",
+      "rawequal", "rawlen",   "next",    "pcall",          "xpcall", "warn",    "_G",     "io",
+      "os",       "debug",    "package", "coroutine",      "utf8",   "_VERSION"};
   for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
     char source[64], expected[128];
     snprintf(source, sizeof source, "return %s", names[n]);
@@ -63,7 +63,8 @@ static void nothing_dangerous_exists(void **state) {
     char source[64], expected[128];
     const char *dot = strchr(fields[n], '.');
     snprintf(source, sizeof source, "return %s", fields[n]);
-    snprintf(expected, sizeof expected, "!kernels/x.cu:1: %.*s has no field '%s'", (int)(dot - fields[n]), fields[n], dot + 1);
+    snprintf(expected, sizeof expected, "!kernels/x.cu:1: %.*s has no field '%s'", (int)(dot - fields[n]), fields[n],
+             dot + 1);
     check(source, expected);
   }
 }
@@ -223,10 +224,14 @@ static void frozen_tables_are_read_only(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(nothing_dangerous_exists),  cmocka_unit_test(globals_and_libraries_are_strict),
-      cmocka_unit_test(pairs_is_sorted),           cmocka_unit_test(pairs_matches_a_model),
-      cmocka_unit_test(addresses_never_become_text), cmocka_unit_test(sort_is_stable),
-      cmocka_unit_test(limits_end_runaway_templates), cmocka_unit_test(errors_carry_their_place),
+      cmocka_unit_test(nothing_dangerous_exists),
+      cmocka_unit_test(globals_and_libraries_are_strict),
+      cmocka_unit_test(pairs_is_sorted),
+      cmocka_unit_test(pairs_matches_a_model),
+      cmocka_unit_test(addresses_never_become_text),
+      cmocka_unit_test(sort_is_stable),
+      cmocka_unit_test(limits_end_runaway_templates),
+      cmocka_unit_test(errors_carry_their_place),
       cmocka_unit_test(frozen_tables_are_read_only),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

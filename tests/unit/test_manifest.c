@@ -81,10 +81,20 @@ static void damage_is_refused_or_canonical(void **state) {
     for (uint64_t edits = 1 + fixture_random(&seed) % 3; edits > 0; edits--) {
       size_t at = fixture_random(&seed) % size;
       switch (fixture_random(&seed) % 4) {
-      case 0: copy[at] = (char)fixture_random(&seed); break;
-      case 1: size = at + 1; break;
-      case 2: copy[at] = "0123456789/ \n-"[fixture_random(&seed) % 14]; break;
-      default: memmove(copy + at + 1, copy + at, size - at); copy[at] = '9'; size++; break;
+      case 0:
+        copy[at] = (char)fixture_random(&seed);
+        break;
+      case 1:
+        size = at + 1;
+        break;
+      case 2:
+        copy[at] = "0123456789/ \n-"[fixture_random(&seed) % 14];
+        break;
+      default:
+        memmove(copy + at + 1, copy + at, size - at);
+        copy[at] = '9';
+        size++;
+        break;
       }
     }
     char *tight = malloc(size);
@@ -106,17 +116,32 @@ static void damage_is_refused_or_canonical(void **state) {
 
 static void other_texts_are_refused(void **state) {
   (void)state;
-  static const char *const good = "manifest 1\nfamily f\nvariant v\nschedule -\narch sm_80\naligned16 0\nparams_size 16\n"
-                                  "launch e 32 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
+  static const char *const good =
+      "manifest 1\nfamily f\nvariant v\nschedule -\narch sm_80\naligned16 0\nparams_size 16\n"
+      "launch e 32 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
   static const struct {
     const char *from, *to;
-  } edits[] = {{"manifest 1", "manifest 2"},   {"manifest 1\n", ""},        {"aligned16 0", "aligned16 2"},
-               {"params_size 16", "params_size 24"}, {" 8 batch", " 12 batch"},  {"pointer", "pointers"},
-               {"batch/1", "batch/0"},         {"batch/1", "batch"},        {"batch/1", "batches/1"},
-               {"32", "032"},                  {"32", "+32"},               {"32", "0"},
-               {"32", "99999999999999999999"}, {"end\n", "end"},            {"end\n", "end\nend\n"},
-               {"family f", "family f g"},     {"family f", "family  f"},   {"family f\n", "family f\nfamily f\n"},
-               {"launch e 32 0 batch/1\n", ""}, {"field b", "word b"},       {"schedule -\n", "schedule \n"}};
+  } edits[] = {{"manifest 1", "manifest 2"},
+               {"manifest 1\n", ""},
+               {"aligned16 0", "aligned16 2"},
+               {"params_size 16", "params_size 24"},
+               {" 8 batch", " 12 batch"},
+               {"pointer", "pointers"},
+               {"batch/1", "batch/0"},
+               {"batch/1", "batch"},
+               {"batch/1", "batches/1"},
+               {"32", "032"},
+               {"32", "+32"},
+               {"32", "0"},
+               {"32", "99999999999999999999"},
+               {"end\n", "end"},
+               {"end\n", "end\nend\n"},
+               {"family f", "family f g"},
+               {"family f", "family  f"},
+               {"family f\n", "family f\nfamily f\n"},
+               {"launch e 32 0 batch/1\n", ""},
+               {"field b", "word b"},
+               {"schedule -\n", "schedule \n"}};
   manifest m;
   assert_true(manifest_read(good, strlen(good), &m));
   for (size_t n = 0; n < sizeof edits / sizeof edits[0]; n++) {
@@ -141,7 +166,8 @@ static void rules_match_wide_arithmetic(void **state) {
     int64_t sizes[SIZE_COUNT];
     random_rule(&seed, &rule);
     for (int n = 0; n < SIZE_COUNT; n++)
-      sizes[n] = (int64_t)(fixture_random(&seed) >> (fixture_random(&seed) % 63 + 1)) - (fixture_random(&seed) % 20 == 0);
+      sizes[n] =
+          (int64_t)(fixture_random(&seed) >> (fixture_random(&seed) % 63 + 1)) - (fixture_random(&seed) % 20 == 0);
     __int128 product = 1;
     bool negative = false, overflow = false, zero = false;
     for (int n = 0; n < rule.count; n++) {
@@ -154,15 +180,16 @@ static void rules_match_wide_arithmetic(void **state) {
     }
     int64_t expected = negative ? -1 : zero ? 0 : overflow ? -1 : (int64_t)product;
     if (manifest_rule_value(&rule, sizes) != expected)
-      fail_msg("seed %llu: %lld, expected %lld", (unsigned long long)round, (long long)manifest_rule_value(&rule, sizes),
-               (long long)expected);
+      fail_msg("seed %llu: %lld, expected %lld", (unsigned long long)round,
+               (long long)manifest_rule_value(&rule, sizes), (long long)expected);
   }
 }
 
 static void workspace_regions_are_aligned_and_disjoint(void **state) {
   (void)state;
-  manifest m = {.nregions = 3,
-                .regions = {{"a", 4, {1, {{SIZE_LEN_K, 1}}}}, {"b", 1, {1, {{SIZE_BATCH, 1}}}}, {"c", 8, {0, {{0, 0}}}}}};
+  manifest m = {
+      .nregions = 3,
+      .regions = {{"a", 4, {1, {{SIZE_LEN_K, 1}}}}, {"b", 1, {1, {{SIZE_BATCH, 1}}}}, {"c", 8, {0, {{0, 0}}}}}};
   int64_t sizes[SIZE_COUNT] = {1, 3, 5, 65, 1, 1, 1, 1, 1}, offsets[MANIFEST_MAX_REGIONS];
   assert_int_equal(manifest_workspace(&m, sizes, offsets), 512 + 256 + 256);
   assert_int_equal(offsets[0], 0);

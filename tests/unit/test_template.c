@@ -78,7 +78,8 @@ static size_t count_lines(const char *p, size_t size) {
 /* Random text of significant characters: translation is safe, and keeps the number of lines. */
 static void random_text_keeps_its_lines(void **state) {
   (void)state;
-  static const char *const words[] = {"//%", "//%%", "$(", ")", "(", "\"", "'", "\\", "\n", "a", " ", "--", "[", "]", "\r\n", "$"};
+  static const char *const words[] = {"//%", "//%%", "$(", ")",  "(", "\"", "'",    "\\",
+                                      "\n",  "a",    " ",  "--", "[", "]",  "\r\n", "$"};
   int accepted = 0;
   for (uint64_t round = 0; round < 20000; round++) {
     uint64_t seed = round;
@@ -169,9 +170,9 @@ static void paths_stay_inside(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(lines_translate_one_to_one),   cmocka_unit_test(bad_lines_are_named),
-      cmocka_unit_test(random_text_keeps_its_lines),  cmocka_unit_test(built_in_templates_load_and_translate),
-      cmocka_unit_test(override_comes_first),         cmocka_unit_test(paths_stay_inside),
+      cmocka_unit_test(lines_translate_one_to_one),  cmocka_unit_test(bad_lines_are_named),
+      cmocka_unit_test(random_text_keeps_its_lines), cmocka_unit_test(built_in_templates_load_and_translate),
+      cmocka_unit_test(override_comes_first),        cmocka_unit_test(paths_stay_inside),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* test_template_guide.c: every example of docs/template-guide.md is run.
  *
- * Fenced blocks are told apart by the words after their language: `template` is rendered as a kernel, the following `output` or
- * `error` is what it must give; a path writes a file into the template folder; `output NAME` renders the family NAME. */
+ * Fenced blocks are told apart by the words after their language: `template` is rendered as a kernel, the following
+ * `output` or `error` is what it must give; a path writes a file into the template folder; `output NAME` renders the
+ * family NAME. */
 #include "gen_fixture.h"
 
 typedef struct guide {
