@@ -162,32 +162,32 @@ extern const char *const layout_names[];
 bool layout_shares(int layout, char dimension);
 
 /* A tensor in a guarded buffer: host image, device memory and the view of either. */
-typedef struct image {
+typedef struct guarded {
   const char *name;
-  qkv_tensor view;       /* data: set by image_view */
+  qkv_tensor view;       /* data: set by guarded_view */
   int64_t first;         /* element of the buffer that view element 0 is */
   size_t bytes;
   unsigned char *before; /* what was sent */
   unsigned char *after;  /* what came back; NULL until then */
   void *device;
   bool output;
-} image;
+} guarded;
 
 /* Makes the buffer for [b][t][h][d] (rank 4) or lower ranks, filled with the guard. */
-void image_make(image *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b, int64_t t,
+void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b, int64_t t,
                 int64_t h, int64_t d);
 /* For ranks below 4: strides are dense, or spread by `spread` in the last dimension. */
-void image_make_plain(image *m, const char *name, qkv_dtype dtype, int guard, bool output, int rank,
+void guarded_make_plain(guarded *m, const char *name, qkv_dtype dtype, int guard, bool output, int rank,
                       const int64_t *shape, int spread);
-void image_store(image *m, const float *canonical);
+void guarded_store(guarded *m, const float *canonical);
 /* Reads the view out of `after`. Returns the number of elements that still hold the poison. */
-int64_t image_load(const image *m, float *canonical);
-/* The tensor at a memory that starts as the image does. */
-qkv_tensor image_view(const image *m, void *memory);
-bool image_aligned(const image *m);
+int64_t guarded_load(const guarded *m, float *canonical);
+/* The tensor at a memory that starts as the buffer does. */
+qkv_tensor guarded_view(const guarded *m, void *memory);
+bool guarded_aligned(const guarded *m);
 /* Whether anything but the elements of an output changed; then says where. */
-bool image_intact(const image *m, char *message);
-void image_free(image *m);
+bool guarded_intact(const guarded *m, char *message);
+void guarded_free(guarded *m);
 
 int dtype_bytes(qkv_dtype dtype);
 
@@ -242,6 +242,7 @@ typedef struct tolerance {
   double weights;  /* unit roundoff of P in the PV product */
   double output;   /* unit roundoff of o */
   double logit;    /* absolute error of one logit */
+  double apart;    /* of the difference of two logits of a row */
   double lse;      /* absolute, beside `logit` */
 } tolerance;
 

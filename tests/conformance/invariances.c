@@ -55,7 +55,7 @@ static void against_base(base *a, const char *what, const test_case *c, const in
       compare_close(c, in, &got, &a->got, 2, a->out);
     if (a->out->outcome == FAILED && strncmp(a->out->message, what, strlen(what)) != 0) {
       char message[MESSAGE_SIZE];
-      snprintf(message, sizeof message, "%s: %.500s", what, a->out->message);
+      snprintf(message, sizeof message, "%.100s: %.400s", what, a->out->message);
       memcpy(a->out->message, message, sizeof message);
     }
   }

@@ -10,61 +10,61 @@
 
 /* All memory of one call. */
 typedef struct memory {
-  image q, k, v, o, lse, lse_with_sink, sink, params[MAX_PARAMS];
-  image *all[7 + MAX_PARAMS];
+  guarded q, k, v, o, lse, lse_with_sink, sink, params[MAX_PARAMS];
+  guarded *all[7 + MAX_PARAMS];
   int count;
 } memory;
 
-static void memory_add(memory *m, image *i) { m->all[m->count++] = i; }
+static void memory_add(memory *m, guarded *i) { m->all[m->count++] = i; }
 
 /* `plain`: contiguous and o in f32, as the reference wants them. */
 static void memory_make(memory *m, const test_case *c, const inputs *in, bool plain) {
   *m = (memory){.count = 0};
   int none = plain ? GUARD_NONE : c->guard;
   qkv_dtype kv = case_dtype_kv(c);
-  image_make(&m->q, "q", (qkv_dtype)c->dtype, plain ? 0 : c->layout_q, none, false, in->b, in->lq, in->hq, in->dim);
-  image_make(&m->k, "k", kv, plain ? 0 : c->layout_k, none, false, in->b, in->lk, in->hk, in->dim);
-  image_make(&m->v, "v", kv, plain ? 0 : c->layout_v, none, false, in->b, in->lk, in->hk, in->dimv);
-  image_make(&m->o, "o", plain ? QKV_F32 : case_dtype_out(c), plain ? 0 : c->layout_o, none, true, in->b, in->lq, in->hq,
+  guarded_make(&m->q, "q", (qkv_dtype)c->dtype, plain ? 0 : c->layout_q, none, false, in->b, in->lq, in->hq, in->dim);
+  guarded_make(&m->k, "k", kv, plain ? 0 : c->layout_k, none, false, in->b, in->lk, in->hk, in->dim);
+  guarded_make(&m->v, "v", kv, plain ? 0 : c->layout_v, none, false, in->b, in->lk, in->hk, in->dimv);
+  guarded_make(&m->o, "o", plain ? QKV_F32 : case_dtype_out(c), plain ? 0 : c->layout_o, none, true, in->b, in->lq, in->hq,
              in->dimv);
-  image_store(&m->q, in->q);
-  image_store(&m->k, in->k);
-  image_store(&m->v, in->v);
+  guarded_store(&m->q, in->q);
+  guarded_store(&m->k, in->k);
+  guarded_store(&m->v, in->v);
   memory_add(m, &m->q), memory_add(m, &m->k), memory_add(m, &m->v), memory_add(m, &m->o);
   /* The small tensors are spread out when the large ones are not contiguous, so that their strides matter too. */
   int spread = !plain && c->layout_o != 0 ? 3 : 1;
   const int64_t rows[] = {in->b, in->hq, in->lq};
   if (c->outputs != OUTPUTS_O) {
-    image_make_plain(&m->lse, "lse", QKV_F32, none, true, 3, rows, spread);
+    guarded_make_plain(&m->lse, "lse", QKV_F32, none, true, 3, rows, spread);
     memory_add(m, &m->lse);
   }
   if (c->outputs == OUTPUTS_ALL && c->sink != SINK_NONE) {
-    image_make_plain(&m->lse_with_sink, "lse_with_sink", QKV_F32, none, true, 3, rows, spread);
+    guarded_make_plain(&m->lse_with_sink, "lse_with_sink", QKV_F32, none, true, 3, rows, spread);
     memory_add(m, &m->lse_with_sink);
   }
   if (in->sink != NULL) {
-    image_make_plain(&m->sink, "sink", QKV_F32, none, false, 1, &in->hq, !plain && c->layout_q != 0 ? 2 : 1);
-    image_store(&m->sink, in->sink);
+    guarded_make_plain(&m->sink, "sink", QKV_F32, none, false, 1, &in->hq, !plain && c->layout_q != 0 ? 2 : 1);
+    guarded_store(&m->sink, in->sink);
     memory_add(m, &m->sink);
   }
   for (int n = 0; n < in->nparams; n++) {
     const input_param *p = &in->params[n];
     if (p->rule->rank == 0) continue;
-    image_make_plain(&m->params[n], p->rule->name, p->rule->dtype, none, false, p->rule->rank, p->shape,
+    guarded_make_plain(&m->params[n], p->rule->name, p->rule->dtype, none, false, p->rule->rank, p->shape,
                      !plain && c->layout_k != 0 ? 2 : 1);
-    image_store(&m->params[n], p->data);
+    guarded_store(&m->params[n], p->data);
     memory_add(m, &m->params[n]);
   }
 }
 
 static void memory_free(memory *m) {
-  for (int n = 0; n < m->count; n++) image_free(m->all[n]);
+  for (int n = 0; n < m->count; n++) guarded_free(m->all[n]);
 }
 
-/* The view of an image where it is: on the device, or on the host in `after`. */
-static qkv_tensor where(const image *m) {
+/* The view of a tensor where it is: on the device, or on the host in `after`. */
+static qkv_tensor where(const guarded *m) {
   if (m->bytes == 0 && m->before == NULL) return (qkv_tensor){0};
-  return image_view(m, m->device != NULL ? m->device : m->after);
+  return guarded_view(m, m->device != NULL ? m->device : m->after);
 }
 
 static qkv_attention_args make_args(const memory *m, const inputs *in, qkv_param_value values[MAX_PARAMS]) {
@@ -89,10 +89,10 @@ static bool failed(result *r, const char *stage, qkv_status status, const qkv_en
 
 /* ---- Results ------------------------------------------------------------------------------------------------------------------ */
 
-static float *load_output(image *m, int64_t count, result *out) {
+static float *load_output(guarded *m, int64_t count, result *out) {
   if (m->before == NULL) return NULL;
   float *values = must_alloc((size_t)count * sizeof(float));
-  int64_t unwritten = image_load(m, values);
+  int64_t unwritten = guarded_load(m, values);
   if (unwritten > 0 && out->message[0] == '\0')
     snprintf(out->message, MESSAGE_SIZE, "%s: %" PRId64 " of %" PRId64 " elements were not written", m->name, unwritten,
              count);
@@ -106,7 +106,7 @@ static bool collect(memory *m, const inputs *in, result *out) {
   out->o = load_output(&m->o, out->o_count, out);
   out->lse = load_output(&m->lse, out->lse_count, out);
   out->lse_with_sink = load_output(&m->lse_with_sink, out->lse_count, out);
-  for (int n = 0; n < m->count && out->message[0] == '\0'; n++) image_intact(m->all[n], out->message);
+  for (int n = 0; n < m->count && out->message[0] == '\0'; n++) guarded_intact(m->all[n], out->message);
   return out->message[0] == '\0';
 }
 
@@ -168,7 +168,7 @@ static bool run_reference(const test_case *c, const inputs *in, bool plain, resu
   if (failed(out, "spec", qkv_spec_check(text, 0, &spec), NULL)) return false;
   memory m;
   memory_make(&m, c, in, plain);
-  out->aligned = image_aligned(&m.q) && image_aligned(&m.k) && image_aligned(&m.v) && image_aligned(&m.o);
+  out->aligned = guarded_aligned(&m.q) && guarded_aligned(&m.k) && guarded_aligned(&m.v) && guarded_aligned(&m.o);
   for (int n = 0; n < m.count; n++) {
     m.all[n]->after = must_alloc(m.all[n]->bytes);
     memcpy(m.all[n]->after, m.all[n]->before, m.all[n]->bytes);
@@ -176,7 +176,7 @@ static bool run_reference(const test_case *c, const inputs *in, bool plain, resu
   qkv_param_value values[MAX_PARAMS];
   qkv_attention_args args = make_args(&m, in, values);
   bool ok = !failed(out, "reference", qkv_reference(spec, &args), NULL);
-  if (ok && !plain && c->fault == FAULT_UNWRITTEN) memset(image_view(&m.o, m.o.after).data, 0xff, 2);
+  if (ok && !plain && c->fault == FAULT_UNWRITTEN) memset(guarded_view(&m.o, m.o.after).data, 0xff, 2);
   if (ok && !plain && c->fault == FAULT_GUARD) m.o.after[m.o.bytes - 1] = 0;
   ok = ok && collect(&m, in, out);
   memory_free(&m);
@@ -262,7 +262,7 @@ static bool params_agree(const session *s, const test_case *c, const inputs *in,
 /* Copies in, launches, waits, copies back. */
 static bool launch(session *s, const qkv_op *op, memory *m, const inputs *in, result *out) {
   for (int n = 0; n < m->count; n++) {
-    image *i = m->all[n];
+    guarded *i = m->all[n];
     if (failed(out, "allocation", qkv_alloc(s->engine, i->bytes > 0 ? i->bytes : 1, &i->device), s->engine)) return false;
     if (failed(out, "copy", qkv_copy_to_device(s->engine, i->device, i->before, i->bytes), s->engine)) return false;
   }
@@ -280,7 +280,7 @@ static bool launch(session *s, const qkv_op *op, memory *m, const inputs *in, re
   bool ok = !failed(out, "launch", qkv_attention(op, &args, NULL), s->engine) &&
             !failed(out, "run", qkv_synchronize(s->engine), s->engine);
   for (int n = 0; n < m->count && ok; n++) {
-    image *i = m->all[n];
+    guarded *i = m->all[n];
     i->after = must_alloc(i->bytes);
     ok = !failed(out, "copy", qkv_copy_to_host(s->engine, i->after, i->device, i->bytes), s->engine);
   }
@@ -293,7 +293,7 @@ bool solve(session *s, const test_case *c, const inputs *in, result *out) {
   if (s->engine == NULL) return solve_stand_in(c, in, out);
   memory m;
   memory_make(&m, c, in, false);
-  bool aligned = image_aligned(&m.q) && image_aligned(&m.k) && image_aligned(&m.v) && image_aligned(&m.o);
+  bool aligned = guarded_aligned(&m.q) && guarded_aligned(&m.k) && guarded_aligned(&m.v) && guarded_aligned(&m.o);
   const qkv_op *op = find_op(s, c, aligned, out);
   bool ok = op != NULL && params_agree(s, c, in, op, out);
   if (ok) {

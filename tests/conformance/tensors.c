@@ -132,7 +132,7 @@ static void fill_guard(unsigned char *to, size_t bytes, qkv_dtype dtype, int kin
 }
 
 /* Allocates and fills once view.shape and view.stride are set. Moves element 0 so that the lowest element comes first. */
-static void finish(image *m, int guard, int base, int64_t least_elements) {
+static void finish(guarded *m, int guard, int base, int64_t least_elements) {
   qkv_tensor *t = &m->view;
   int64_t low = 0, high = 0;
   bool empty = false;
@@ -154,10 +154,10 @@ static void finish(image *m, int guard, int base, int64_t least_elements) {
     fill_guard(m->before, m->bytes, t->dtype, guard);
 }
 
-void image_make(image *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b, int64_t t,
+void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b, int64_t t,
                 int64_t h, int64_t d) {
   const layout_rule *rule = &layouts[layout];
-  *m = (image){.name = name, .output = output};
+  *m = (guarded){.name = name, .output = output};
   m->view = (qkv_tensor){.dtype = dtype, .rank = 4, .shape = {b, t, h, d}};
   int64_t running = 1;
   for (int n = 3; n >= 0; n--) {
@@ -175,9 +175,9 @@ void image_make(image *m, const char *name, qkv_dtype dtype, int layout, int gua
   finish(m, guard, rule->base, rule->rows_pad > 0 && b * h * d > 0 ? b * h * (t + rule->rows_pad) * d : 0);
 }
 
-void image_make_plain(image *m, const char *name, qkv_dtype dtype, int guard, bool output, int rank,
+void guarded_make_plain(guarded *m, const char *name, qkv_dtype dtype, int guard, bool output, int rank,
                       const int64_t *shape, int spread) {
-  *m = (image){.name = name, .output = output};
+  *m = (guarded){.name = name, .output = output};
   m->view = qkv_tensor_dense(NULL, dtype, rank, shape);
   for (int n = 0; n < rank; n++) m->view.stride[n] *= spread;
   finish(m, guard, 0, 0);
@@ -186,7 +186,7 @@ void image_make_plain(image *m, const char *name, qkv_dtype dtype, int guard, bo
 /* Calls for every element, in canonical order. */
 typedef void (*visitor)(unsigned char *element, qkv_dtype dtype, float *canonical, int64_t *count);
 
-static void visit(const image *m, unsigned char *memory, float *canonical, visitor call, int64_t *count) {
+static void visit(const guarded *m, unsigned char *memory, float *canonical, visitor call, int64_t *count) {
   const qkv_tensor *t = &m->view;
   int64_t shape[4] = {1, 1, 1, 1}, stride[4] = {0}, size = dtype_bytes(t->dtype);
   for (int n = 0; n < t->rank; n++) {
@@ -220,30 +220,30 @@ static void visit_poison(unsigned char *element, qkv_dtype dtype, float *canonic
   memset(element, POISON_BYTE, (size_t)dtype_bytes(dtype));
 }
 
-void image_store(image *m, const float *canonical) {
+void guarded_store(guarded *m, const float *canonical) {
   visit(m, m->before, (float *)(uintptr_t)canonical, visit_store, NULL);
 }
 
-int64_t image_load(const image *m, float *canonical) {
+int64_t guarded_load(const guarded *m, float *canonical) {
   int64_t poisoned = 0;
   visit(m, m->after, canonical, visit_load, &poisoned);
   return poisoned;
 }
 
-qkv_tensor image_view(const image *m, void *memory) {
+qkv_tensor guarded_view(const guarded *m, void *memory) {
   qkv_tensor t = m->view;
   t.data = (unsigned char *)memory + m->first * dtype_bytes(t.dtype);
   return t;
 }
 
-bool image_aligned(const image *m) {
+bool guarded_aligned(const guarded *m) {
   int64_t size = dtype_bytes(m->view.dtype);
   bool aligned = m->first * size % 16 == 0 && m->view.stride[m->view.rank - 1] == 1;
   for (int n = 0; n + 1 < m->view.rank; n++) aligned &= m->view.stride[n] * size % 16 == 0;
   return aligned;
 }
 
-bool image_intact(const image *m, char *message) {
+bool guarded_intact(const guarded *m, char *message) {
   if (m->output) visit(m, m->after, NULL, visit_poison, NULL);
   if (memcmp(m->before, m->after, m->bytes) == 0) return true;
   size_t n = 0;
@@ -253,8 +253,8 @@ bool image_intact(const image *m, char *message) {
   return false;
 }
 
-void image_free(image *m) {
+void guarded_free(guarded *m) {
   free(m->before);
   free(m->after);
-  *m = (image){0};
+  *m = (guarded){0};
 }
