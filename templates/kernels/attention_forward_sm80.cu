@@ -113,7 +113,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% end
   load_query(p, $(tile_memory), query, p.len_q - row_begin);
   for (int tile = tile_begin; tile < tile_begin + STAGES - 1; ++tile) {
-    if (tile < tile_end) load_key_value(p, $(tile_memory), key, value, tile, tile - tile_begin);
+    if (tile < tile_end) {
+      load_key_tile(p, $(tile_memory), key, tile, tile - tile_begin);
+      load_value_tile(p, $(tile_memory), value, tile, tile - tile_begin);
+    }
     cp_async_commit();
   }
 
@@ -129,9 +132,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     cp_async_wait_$(schedule.stages - 2)(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
-    if (tile + STAGES - 1 < tile_end)
-      load_key_value(p, $(tile_memory), key, value, tile + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
-    cp_async_commit();
 
     float scores[ROW_TILES][N_TILES][4];
     //% if schedule.q_registers == 1 then
@@ -139,6 +139,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     multiply_query_key(scores, query_fragments, shared + K_OFFSET + stage * K_BYTES, lane);
     //% else
     multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
+    //% end
+
+    const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
+    if (next < tile_end) load_key_tile(p, $(tile_memory), key, next, next_stage);
+    //% if schedule.split_loads == 0 then
+    if (next < tile_end) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    cp_async_commit();
     //% end
 
     //% if not raw_scores then
@@ -151,6 +158,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% end
     softmax_tile(scores, output, row_reference, row_sum);
+    //% if schedule.split_loads == 1 then
+    if (next < tile_end) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    cp_async_commit();
+    //% end
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }

@@ -66,6 +66,7 @@ return {
     {name = "warps", values = {1, 2, 4, 8}, meaning = "warps of a block; each owns 16 or 32 rows"},
     {name = "stages", values = {2, 3, 4}, meaning = "K and V tiles in flight"},
     {name = "q_registers", values = {0, 1}, meaning = "1: query fragments stay in registers"},
+    {name = "split_loads", values = {0, 1}, meaning = "next V is fetched 0: with next K, after Q K^T; 1: after the softmax"},
     {name = "slack", values = {0, 8}, meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks an SM must hold; caps the registers"},
   },
@@ -73,21 +74,23 @@ return {
   -- Measured on an H200 against FlashAttention-2, 16k tokens of 4096, full and causal; see docs/performance.md.
   defaults = function(v)
     local dim = math.max(v.dim_qk, v.dim_v)
-    local function schedule(tile_n, warps, q_registers, blocks)
-      return {tile_m = 128, tile_n = tile_n, warps = warps, stages = 2, q_registers = q_registers, slack = 8, blocks = blocks}
+    local function schedule(tile_n, warps, q_registers, split_loads, blocks)
+      return {tile_m = 128, tile_n = tile_n, warps = warps, stages = 2, q_registers = q_registers, split_loads = split_loads,
+              slack = 8, blocks = blocks}
     end
-    if dim <= 32 then return schedule(64, 4, 1, 3) end
-    if dim <= 64 then return schedule(48, 4, 0, 3) end
-    if dim <= 96 then return schedule(48, 4, 0, 2) end
-    if dim <= 128 then return schedule(64, 4, 0, 2) end
-    return schedule(64, 8, 0, 1)
+    if dim <= 32 then return schedule(64, 4, 1, 0, 3) end
+    if dim <= 64 then return schedule(48, 4, 0, 0, 3) end
+    if dim <= 128 then return schedule(64, 4, 0, 1, 2) end
+    if dim <= 160 then return schedule(32, 4, 0, 0, 1) end
+    return schedule(64, 8, 0, 1, 1)
   end,
 
   -- For architectures with less shared memory, in order of preference.
   fallbacks = function(v)
     local list = {}
     for _, try in ipairs{{128, 48, 8}, {128, 32, 8}, {128, 32, 4}, {64, 32, 4}, {64, 16, 4}} do
-      list[#list + 1] = {tile_m = try[1], tile_n = try[2], warps = try[3], stages = 2, q_registers = 0, slack = 8, blocks = 1}
+      list[#list + 1] = {tile_m = try[1], tile_n = try[2], warps = try[3], stages = 2, q_registers = 0, split_loads = 1,
+                         slack = 8, blocks = 1}
     end
     return list
   end,

@@ -38,13 +38,15 @@ static __device__ __forceinline__ void $(load.name)(const qkv_params &p, $(reque
 
 //% end
 //% local shared = request.unaligned and "unsigned char *" or "unsigned "
-// K and V of one tile into one stage of the ring.
-static __device__ __forceinline__ void load_key_value(const qkv_params &p, $(shared)shared, const unsigned short *key,
-                                                      const unsigned short *value, int tile, int stage) {
+//% for _, load in ipairs{{"key", "k"}, {"value", "v"}} do
+//%   local name, letter, bytes = load[1], load[2], load[2]:upper()
+// One tile of $(bytes) into one stage of its ring.
+static __device__ __forceinline__ void load_$(name)_tile(const qkv_params &p, $(shared)shared, const unsigned short *$(name), int tile, int stage) {
   const int key_begin = tile * TILE_N;
-  load_key(p, shared + K_OFFSET + stage * K_BYTES, key + key_begin * p.k_stride_token, p.len_k - key_begin);
-  load_value(p, shared + V_OFFSET + stage * V_BYTES, value + key_begin * p.v_stride_token, p.len_k - key_begin);
+  load_$(name)(p, shared + $(bytes)_OFFSET + stage * $(bytes)_BYTES, $(name) + key_begin * p.$(letter)_stride_token, p.len_k - key_begin);
 }
+
+//% end
 //% if kernel.layout.dim_qk > variant.dim_qk then
 
 // Q K^T multiplies 16 dimensions at a time; the 8 past DIM_QK are zero in Q and in every stage of K, once and for all.
