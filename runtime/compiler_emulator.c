@@ -250,6 +250,7 @@ static void resources(const char *log, const char *entry, device_resources *out)
   *out = (device_resources){.registers = -1};
 }
 
+/* A shared object of this machine, all of whose segments are there: the loader trusts what it maps. */
 static int plausible(const void *image, size_t size) {
 #if defined(__x86_64__)
   enum { MACHINE = EM_X86_64 };
@@ -262,8 +263,18 @@ static int plausible(const void *image, size_t size) {
   if (size < sizeof header)
     return 0;
   memcpy(&header, image, sizeof header);
-  return memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_type == ET_DYN &&
-         ((int)MACHINE == EM_NONE || header.e_machine == MACHINE);
+  if (memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_type != ET_DYN ||
+      ((int)MACHINE != EM_NONE && (int)header.e_machine != (int)MACHINE))
+    return 0;
+  for (size_t i = 0; i < header.e_phnum; i++) {
+    Elf64_Phdr segment;
+    if (header.e_phoff > size || (i + 1) * sizeof segment > size - header.e_phoff)
+      return 0;
+    memcpy(&segment, (const char *)image + header.e_phoff + i * sizeof segment, sizeof segment);
+    if (segment.p_type == PT_LOAD && (segment.p_offset > size || segment.p_filesz > size - segment.p_offset))
+      return 0;
+  }
+  return 1;
 }
 
 const compiler_ops compiler_emulator = {
