@@ -1,0 +1,263 @@
+/* test_device_cuda.c: the CUDA device's own logic against a stub of the driver: contexts are left as they were found, errors carry the
+ * driver's names, failures leak nothing, and a missing or old driver is told apart from a missing GPU.
+ *
+ * The stub must be found as libcuda.so.1, so the test builds it and starts itself again with LD_LIBRARY_PATH. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "device.h"
+
+static int *depth, *pushes, *launches, *shared_limit, *modules;
+static int (*push_context)(void *context);
+static int (*pop_context)(void **context);
+static int (*retain)(void **context, int device);
+
+static int find_stub(void **state) {
+  (void)state;
+  void *stub = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!stub)
+    return -1;
+  depth = dlsym(stub, "stub_depth");
+  pushes = dlsym(stub, "stub_pushes");
+  launches = dlsym(stub, "stub_launches");
+  shared_limit = dlsym(stub, "stub_shared_limit");
+  modules = dlsym(stub, "stub_modules");
+  *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
+  *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
+  *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
+  return depth && pushes && launches && shared_limit && modules && push_context && pop_context && retain ? 0 : -1;
+}
+
+static void need(qkv_status status) {
+  if (status != QKV_OK)
+    fail_msg("status %d: %s", (int)status, error_message());
+}
+
+/* Every call once, in the order of a program. */
+static void use_everything(device *d) {
+  const device_ops *ops = &device_cuda;
+  qkv_device_info info = {.size = sizeof info};
+  void *memory;
+  char out[4] = "";
+  device_module *module;
+  device_kernel *kernel;
+  device_event *from, *to;
+  double seconds;
+  need(ops->info(d, &info));
+  assert_string_equal(info.arch, "sm_90");
+  assert_int_equal(info.sm_count, 132);
+  assert_int_equal(info.driver_version, 13000);
+  need(ops->alloc(d, 4, &memory));
+  need(ops->copy_to_device(d, memory, "abc", 4));
+  need(ops->copy_to_host(d, out, memory, 4));
+  assert_string_equal(out, "abc");
+  need(ops->load(d, "image", 5, "name", &module));
+  need(ops->kernel(d, module, "entry", 12345, &kernel));
+  assert_int_equal(*shared_limit, 12345);
+  const device_launch launch = {.grid = 1, .block = 32, .shared_bytes = 12345, .params = out, .params_size = 4};
+  int before = *launches;
+  need(ops->event_create(d, &from));
+  need(ops->event_create(d, &to));
+  need(ops->event_record(d, from, NULL));
+  need(ops->launch(d, kernel, &launch, NULL));
+  need(ops->event_record(d, to, NULL));
+  need(ops->event_seconds(d, from, to, &seconds));
+  assert_true(seconds > 0.0019 && seconds < 0.0021);
+  assert_int_equal(*launches, before + 1);
+  need(ops->synchronize(d));
+  ops->event_free(d, from);
+  ops->event_free(d, to);
+  ops->event_free(d, NULL);
+  ops->unload(d, module);
+  ops->unload(d, NULL);
+  assert_int_equal(*modules, 0);
+  need(ops->free(d, memory));
+  need(ops->free(d, NULL));
+}
+
+static void test_contexts(void **state) {
+  (void)state;
+  device *d;
+  void *own, *other, *popped;
+  need(device_cuda.open(1, NULL, &d));
+  use_everything(d); /* no context is current: the primary one is pushed and popped */
+  assert_int_equal(*depth, 0);
+  retain(&other, 0);
+  push_context(other); /* a context of another GPU: pushed over, and back again */
+  use_everything(d);
+  assert_int_equal(*depth, 1);
+  retain(&own, 1);
+  push_context(own); /* a context of this GPU: used as it is */
+  int before = *pushes;
+  use_everything(d);
+  assert_int_equal(*pushes, before);
+  assert_int_equal(*depth, 2);
+  pop_context(&popped);
+  assert_ptr_equal(popped, own);
+  pop_context(&popped);
+  assert_ptr_equal(popped, other);
+  device_cuda.close(d);
+}
+
+/* Each driver function fails once: a typed error with the driver's name for it, no context left behind. */
+static void test_failures(void **state) {
+  (void)state;
+  static const char *const symbols[] = {"cuCtxPushCurrent_v2",  "cuMemAlloc_v2",      "cuMemcpyHtoD_v2",  "cuMemcpyDtoH_v2",
+                                        "cuLibraryLoadData",    "cuLibraryGetKernel", "cuKernelSetAttribute",
+                                        "cuKernelGetFunction",  "cuLaunchKernel",     "cuEventCreate",    "cuEventRecord",
+                                        "cuEventSynchronize",   "cuEventElapsedTime", "cuCtxSynchronize", "cuMemFree_v2",
+                                        "cuDeviceGetAttribute", "cuDeviceGetName"};
+  const device_ops *ops = &device_cuda;
+  for (size_t n = 0; n < sizeof symbols / sizeof *symbols; n++) {
+    device *d;
+    void *memory = NULL, *lost = NULL;
+    device_module *module = NULL, *unloaded = NULL;
+    device_kernel *kernel = NULL, *absent = NULL;
+    device_event *event = NULL, *none = NULL;
+    qkv_device_info info = {.size = sizeof info};
+    char out[4] = "";
+    double seconds;
+    char setting[64];
+    need(ops->open(0, NULL, &d));
+    need(ops->alloc(d, 4, &memory));
+    need(ops->load(d, "image", 5, "name", &module));
+    need(ops->kernel(d, module, "entry", 1, &kernel));
+    need(ops->event_create(d, &event));
+    const device_launch launch = {.grid = 1, .block = 32, .params = out, .params_size = 4};
+    snprintf(setting, sizeof setting, "%s:%d", symbols[n], n % 2 ? 2 : 700);
+    setenv("QKV_STUB_CUDA", setting, 1);
+    const qkv_status results[] = {ops->info(d, &info),
+                                  ops->alloc(d, 4, &lost),
+                                  ops->copy_to_device(d, memory, out, 4),
+                                  ops->copy_to_host(d, out, memory, 4),
+                                  ops->load(d, "image", 5, "name", &unloaded),
+                                  ops->kernel(d, module, "other", 9, &absent),
+                                  ops->launch(d, kernel, &launch, NULL),
+                                  ops->event_create(d, &none),
+                                  ops->event_record(d, event, NULL),
+                                  ops->event_seconds(d, event, event, &seconds),
+                                  ops->synchronize(d)};
+    int failed = 0;
+    for (size_t r = 0; r < sizeof results / sizeof *results; r++)
+      failed += results[r] == (n % 2 ? QKV_OUT_OF_MEMORY : QKV_DEVICE_ERROR);
+    qkv_status freed = ops->free(d, memory);
+    failed += freed != QKV_OK;
+    if (!failed || !strstr(error_message(), n % 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_ILLEGAL_ADDRESS"))
+      fail_msg("%s: %d calls failed, message: %s", setting, failed, error_message());
+    assert_int_equal(*depth, 0);
+    unsetenv("QKV_STUB_CUDA");
+    if (freed != QKV_OK)
+      need(ops->free(d, memory));
+    if (lost)
+      need(ops->free(d, lost));
+    ops->event_free(d, event);
+    ops->event_free(d, none);
+    if (unloaded)
+      ops->unload(d, unloaded);
+    ops->unload(d, module);
+    ops->close(d);
+    assert_int_equal(*modules, 0);
+  }
+}
+
+static void test_absent_entry(void **state) {
+  (void)state;
+  device *d;
+  device_module *module;
+  device_kernel *kernel;
+  need(device_cuda.open(0, NULL, &d));
+  need(device_cuda.load(d, "image", 5, "name", &module));
+  assert_int_equal(device_cuda.kernel(d, module, "absent", 0, &kernel), QKV_DEVICE_ERROR);
+  assert_null(kernel);
+  assert_non_null(strstr(error_message(), "'absent'"));
+  device_cuda.unload(d, module);
+  device_cuda.close(d);
+}
+
+static void test_ordinals(void **state) {
+  (void)state;
+  device *d;
+  static const int ordinals[] = {-1, 2, 1000};
+  for (int n = 0; n < 3; n++) {
+    assert_int_equal(device_cuda.open(ordinals[n], NULL, &d), QKV_NO_DEVICE);
+    assert_null(d);
+    assert_non_null(strstr(error_message(), "2 GPUs"));
+  }
+}
+
+/* The driver is opened once per process, so each of these runs in a child. Must come first. */
+static void test_drivers(void **state) {
+  (void)state;
+  static const struct {
+    const char *variable, *value;
+    qkv_status want;
+    const char *word;
+  } rows[] = {{"QKV_STUB_OLD", "1", QKV_NO_DEVICE, "CUDA 11.8"},
+              {"QKV_STUB_CUDA", "cuInit:100", QKV_NO_DEVICE, "cuInit"},
+              {"QKV_STUB_GPUS", "0", QKV_NO_DEVICE, "0 GPUs"},
+              {"QKV_STUB_CUDA", "cuDevicePrimaryCtxRetain:2", QKV_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    pid_t child = fork();
+    if (child == 0) {
+      device *d;
+      setenv(rows[n].variable, rows[n].value, 1);
+      qkv_status status = device_cuda.open(0, NULL, &d);
+      int good = status == rows[n].want && !d && strstr(error_message(), rows[n].word);
+      if (!good)
+        fprintf(stderr, "%s=%s: status %d, message: %s\n", rows[n].variable, rows[n].value, (int)status, error_message());
+      _exit(!good);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
+/* Builds the stub and starts this program again where it is found. */
+static int start_with_stub(char **argv) {
+  char folder[] = "/tmp/qkv-cuda-XXXXXX", command[512];
+  if (!mkdtemp(folder))
+    return 1;
+  snprintf(command, sizeof command, "cc -shared -fPIC -w -o %s/libcuda.so.1 %s/tests/fault/cuda_stub.c", folder, QKV_SOURCE_DIR);
+  if (system("cc --version >/dev/null 2>&1")) {
+    rmdir(folder);
+    fprintf(stderr, "no C compiler to build the stub: skipped\n");
+    return 0;
+  }
+  int result = system(command);
+  if (result == 0) {
+    pid_t child = fork();
+    if (child == 0) {
+      setenv("LD_LIBRARY_PATH", folder, 1);
+      setenv("QKV_TEST_STUBBED", "1", 1);
+      execv("/proc/self/exe", argv);
+      _exit(127);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    result = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  }
+  snprintf(command, sizeof command, "rm -rf %s", folder);
+  return system(command) | result;
+}
+
+int main(int argc, char **argv) {
+  (void)argc;
+  if (!getenv("QKV_TEST_STUBBED"))
+    return start_with_stub(argv);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers), cmocka_unit_test(test_contexts),
+                                     cmocka_unit_test(test_failures), cmocka_unit_test(test_absent_entry),
+                                     cmocka_unit_test(test_ordinals)};
+  return cmocka_run_group_tests(tests, find_stub, NULL);
+}
