@@ -39,6 +39,7 @@ import qkv  # noqa: E402
 COLUMNS = ("case implementation schedule batch len_q len_k heads_q heads_kv dim_qk dim_v dtype mask median_us p10_us "
            "p90_us launches tflops ratio error_rel error_max sm_mhz power_w gpu driver torch cudnn qkv").split()
 DTYPES = {"bf16": "bfloat16", "f16": "float16"}
+BASELINE_LAUNCHES = 5
 TOLERANCE = {"bf16": 1e-2, "f16": 2e-3}  # relative L2 error against float64
 
 
@@ -59,9 +60,12 @@ class Case:
         s = self.spec
         for mask in ("full", "causal"):
             text = plain_spec(s.name, s.heads_q, s.heads_kv, s.dim_qk, s.dim_v, s.dtype_q, mask)
-            # torch aligns causal masks to the top left; with as many rows as keys that is the same.
-            if qkv.Spec(text).canonical() == s.canonical() and (mask == "full" or self.len_q == self.len_k):
-                return mask
+            if qkv.Spec(text).canonical() != s.canonical():
+                continue
+            # torch aligns causal masks to the top left: the same for as many rows as keys. One last row sees all keys.
+            if mask == "full" or self.len_q == 1:
+                return "full"
+            return mask if self.len_q == self.len_k else None
         return None
 
     def tensors(self, torch, device):
@@ -237,12 +241,16 @@ class Timer:
 def time_rounds(timer, runs, launches):
     """runs[name] is a list of launch functions over the input sets. Returns seconds[name][round]."""
     names, seconds = list(runs), {name: [] for name in runs}
-    for name, number in itertools.product(names, range(3)):  # warm-up
+    for name, number in itertools.product(names, range(3)):  # warm-up; the check of the baseline warmed it
+        if name == "naive":
+            continue
         timer.seconds(timer.start(runs[name][number % len(runs[name])]))
     for number in range(launches):
-        order = names if number % 2 == 0 else names[::-1]
+        # The baseline is hundreds of times slower: a few rounds say all there is to say.
+        present = [name for name in names if name != "naive" or number < BASELINE_LAUNCHES]
+        order = present if number % 2 == 0 else present[::-1]
         started = {name: timer.start(runs[name][number % len(runs[name])]) for name in order}
-        for name in names:
+        for name in present:
             seconds[name].append(timer.seconds(started[name]))
     return seconds
 

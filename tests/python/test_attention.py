@@ -111,6 +111,10 @@ def test_parameters_tensors_and_numbers(emu):
     for width in (3, 1):
         close(op(q, k, v, width=width, **more), qkv.reference(s, q, k, v, width=width, **more))
     assert emu.counters.compiles == compiles, "a parameter's value compiles nothing"
+    visible = sum(i - j < 3 and doc[i] == doc[j] for doc in more["doc"] for i in range(9) for j in range(9))
+    launch = op.bind(q, k, v, width=3, **more)
+    assert launch.work()[0] == 2 * (16 + 16) * 2 * visible
+    assert numpy.array_equal(launch(), op(q, k, v, width=3, **more)), "counting changes no argument"
     assert not numpy.array_equal(op(q, k, v, width=3, **more), op(q, k, v, params=dict(more, width=1)))
 
 

@@ -1,6 +1,7 @@
 """Specs, engines, prepared operations and launches: the objects of libqkv."""
 
 import collections
+import ctypes
 import json
 import logging
 import weakref
@@ -295,12 +296,13 @@ class Launch:
     def __init__(self, op, call, outputs, stream, workspace):
         self._op, self._call, self._stream = op, call, stream
         self._workspace = workspace
-        self._staged, self._buffers = [], []
+        self._staged, self._buffers, self._device_addresses = [], [], {}
         op.engine._launches.add(self)
         made = [outputs[name] for name in op.spec.outputs]
         self.result = made[0] if len(made) == 1 else tuple(made)
         device = op.engine.device
         for name, view in call.views.items():
+            self._device_addresses[name] = view.data
             if name in outputs and view.readonly:
                 raise c.Error(c.INVALID_ARGUMENT, "%s: the tensor is read-only" % name)
             if view.device == "host":
@@ -328,16 +330,20 @@ class Launch:
         """Gives a host tensor a twin on the device with the same strides and 16-byte alignment, gaps included."""
         first, end = view.span()
         if end == first:
-            self._call.address(self._op.spec, name, 0)
+            self._place(name, 0)
             return
         lead = (view.data + first) % 16
         memory = self._allocate(lead + end - first) + lead
-        self._call.address(self._op.spec, name, memory - first)
+        self._place(name, memory - first)
         elements = 1
         for extent in view.shape:
             elements *= extent
         has_gaps = elements * c.DTYPE_BYTES[view.dtype] != end - first
         self._staged.append((view.data + first, memory, end - first, not is_output or has_gaps, is_output))
+
+    def _place(self, name, address):
+        self._device_addresses[name] = address
+        self._call.address(self._op.spec, name, address)
 
     def close(self):
         """Frees the device memory of staged tensors and workspace; the launch cannot run again."""
@@ -369,9 +375,28 @@ class Launch:
 
     def work(self):
         """(floating-point operations of the visible pairs, bytes of q k v o)."""
-        flops, size = c_double(), c_double()
+        flops, size, memory = c_double(), c_double(), []
+        for param in self._op.spec.params:  # the count is made on the CPU, so what a mask reads must lie there
+            if param.rank > 0:
+                memory.append(self._on_host(param.name))
         c.call("qkv_work", self._op.spec.handle, byref(self._call.args), byref(flops), byref(size))
+        for name, address in self._device_addresses.items():
+            self._call.address(self._op.spec, name, address)
         return flops.value, size.value
+
+    def _on_host(self, name):
+        """Points parameter `name` at host memory; returns what must stay alive until it is pointed back."""
+        view = self._call.views[name]
+        if view.device == "host":
+            self._call.address(self._op.spec, name, view.data)
+            return view.owner
+        first, end = view.span()
+        copy = ctypes.create_string_buffer(max(end - first, 1))
+        if end > first:
+            c.call("qkv_synchronize", self._op.engine.handle)
+            c.call("qkv_copy_to_host", self._op.engine.handle, copy, view.data + first, end - first)
+        self._call.address(self._op.spec, name, ctypes.addressof(copy) - first)
+        return copy
 
 
 def _stream_handle(stream):
