@@ -72,6 +72,8 @@ void async_wait(int groups_left) {
   emu_thread *thread = &machine.threads[me];
   while (count < thread->copy_count && (int64_t)thread->copies[count].group < (int64_t)thread->group - groups_left)
     count++;
+  if (!count)
+    return;
   land_first(thread, count);
   for (int i = 0; i < count; i++)
     clock_copy_end(me, thread->copies[i].offset, thread->copies[i].bytes);

@@ -28,7 +28,7 @@ static inline int fixture_compile(const char *source) {
   qkv_status status = compiler_emulator.compile(source, "sm_80", &fixture_image);
   if (status)
     fprintf(stderr, "%s\n", error_message());
-  return status;
+  return status != QKV_OK;
 }
 
 /* A device with the image loaded. */

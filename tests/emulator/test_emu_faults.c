@@ -172,12 +172,12 @@ static int line_of(const char *marker) {
 }
 
 static void check_result(const mutant *m, uint64_t seed, const unsigned char *in, const void *out) {
-  const int *numbers = (const int *)(const void *)in, *got = out;
+  const unsigned *numbers = (const unsigned *)(const void *)in, *got = out;
   for (int t = 0; t < m->block; t++) {
-    int expected = 0;
+    unsigned expected = 0;
     if (strcmp(m->entry, "exchange") == 0)
       for (int i = 0; i < m->n; i++)
-        expected += numbers[t ^ 37] + i;
+        expected += numbers[t ^ 37] + (unsigned)i;
     else if (strcmp(m->entry, "exchange_warp") == 0)
       expected = numbers[t ^ 5];
     else if (strcmp(m->entry, "pipeline") == 0)
@@ -186,7 +186,7 @@ static void check_result(const mutant *m, uint64_t seed, const unsigned char *in
     else
       continue;
     if (got[t] != expected)
-      fail_msg("%s mode %d seed %d: thread %d got %d, should be %d", m->entry, m->mode, (int)seed, t, got[t], expected);
+      fail_msg("%s mode %d seed %d: thread %d got %u, should be %u", m->entry, m->mode, (int)seed, t, got[t], expected);
   }
 }
 
