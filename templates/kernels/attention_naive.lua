@@ -3,7 +3,10 @@
 
 local attention = library("attention")
 
-local threads = 128
+local threads = 256
+local tile = 64 -- rows and columns of a block's product
+local step = 16 -- elements of the inner dimension in shared memory at a time
+local shared_bytes = 2 * tile * (step + 1) * 4
 
 return {
   name = "attention_naive",
@@ -20,13 +23,13 @@ return {
 
   axes = {},
   defaults = function() return {} end,
-  resources = function() return {shared_bytes = 0, threads = threads, registers = 32} end,
+  resources = function() return {shared_bytes = shared_bytes, threads = threads, registers = 48} end,
 
   describe = function(v)
     return {
-      "qkv_scores:  one thread a (query, key) pair; final scores, -inf where masked, to the workspace",
-      "qkv_softmax: one warp a row; the row becomes probabilities, LSE is written",
-      "qkv_output:  one thread an element of O; keys of probability 0 are not read",
+      "qkv_scores:  a block multiplies " .. tile .. " queries and keys, in f32; final scores, -inf where masked, to the workspace",
+      "qkv_softmax: a warp turns a row into probabilities and writes LSE",
+      "qkv_output:  a block multiplies " .. tile .. " rows of probabilities and " .. tile .. " columns of V; keys of probability 0 do not count",
     }
   end,
 
@@ -35,16 +38,17 @@ return {
     params[#params + 1] = {name = "scores", type = "pointer", ctype = "float *", source = "workspace.scores"}
     return {
       launches = {
-        {entry = "qkv_scores", block = threads, shared_bytes = 0,
-         grid = {{"len_k", threads}, {"len_q"}, {"heads_q"}, {"batch"}}},
+        {entry = "qkv_scores", block = threads, shared_bytes = shared_bytes,
+         grid = {{"len_k", tile}, {"len_q", tile}, {"heads_q"}, {"batch"}}},
         {entry = "qkv_softmax", block = threads, shared_bytes = 0,
          grid = {{"len_q", threads // 32}, {"heads_q"}, {"batch"}}},
-        {entry = "qkv_output", block = threads, shared_bytes = 0,
-         grid = {{"dim_v", threads}, {"len_q"}, {"heads_q"}, {"batch"}}},
+        {entry = "qkv_output", block = threads, shared_bytes = shared_bytes,
+         grid = {{"dim_v", tile}, {"len_q", tile}, {"heads_q"}, {"batch"}}},
       },
       params = params,
       regions = {{name = "scores", bytes = 4, count = {{"batch"}, {"heads_q"}, {"len_q"}, {"len_k"}}}},
       aligned16 = false,
+      layout = {tile = tile, step = step},
     }
   end,
 }
