@@ -141,7 +141,7 @@ void host_raise(lua_State *L, gen_status status, const char *format, ...) {
   va_end(args);
   lua_pushlightuserdata(L, &raised_key);
   lua_error(L);
-  abort(); /* lua_error does not return */
+  __builtin_unreachable(); /* lua_error does not return */
 }
 
 void host_check_memory(lua_State *L, bool failed) {
