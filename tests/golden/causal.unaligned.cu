@@ -24,7 +24,7 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=128,tile_n=48,warps=8,stages=2,q_registers=0,slack=8,blocks=1; any alignment
+// schedule: tile_m=128,tile_n=48,warps=8,stages=2,q_registers=0,split_loads=1,slack=8,blocks=1; any alignment
 // resources: 87040 bytes of shared memory, 256 threads, about 140 registers a thread
 // shared memory, bytes:
 //   Q, later O   0 .. 34816   128 rows of 136 elements
@@ -251,13 +251,18 @@ static __device__ __forceinline__ void load_value(const qkv_params &p, unsigned 
   }
 }
 
-// K and V of one tile into one stage of the ring.
-static __device__ __forceinline__ void load_key_value(const qkv_params &p, unsigned char *shared, const unsigned short *key,
-                                                      const unsigned short *value, int tile, int stage) {
+// One tile of K into one stage of its ring.
+static __device__ __forceinline__ void load_key_tile(const qkv_params &p, unsigned char *shared, const unsigned short *key, int tile, int stage) {
   const int key_begin = tile * TILE_N;
   load_key(p, shared + K_OFFSET + stage * K_BYTES, key + key_begin * p.k_stride_token, p.len_k - key_begin);
+}
+
+// One tile of V into one stage of its ring.
+static __device__ __forceinline__ void load_value_tile(const qkv_params &p, unsigned char *shared, const unsigned short *value, int tile, int stage) {
+  const int key_begin = tile * TILE_N;
   load_value(p, shared + V_OFFSET + stage * V_BYTES, value + key_begin * p.v_stride_token, p.len_k - key_begin);
 }
+
 
 // Row and 16-byte chunk that this lane addresses when four 8x8 matrices are loaded as a 16x16 block: matrices 0 and 1 below
 // each other, 2 and 3 to their right (Q and V); or 0 and 1 beside each other, 2 and 3 below (K).
@@ -484,7 +489,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 
   load_query(p, arena, query, p.len_q - row_begin);
   for (int tile = tile_begin; tile < tile_begin + STAGES - 1; ++tile) {
-    if (tile < tile_end) load_key_value(p, arena, key, value, tile, tile - tile_begin);
+    if (tile < tile_end) {
+      load_key_tile(p, arena, key, tile, tile - tile_begin);
+      load_value_tile(p, arena, value, tile, tile - tile_begin);
+    }
     cp_async_commit();
   }
 
@@ -497,16 +505,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   for (int tile = tile_begin; tile < tile_end; ++tile) {
     cp_async_wait_0(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
-    if (tile + STAGES - 1 < tile_end)
-      load_key_value(p, arena, key, value, tile + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
-    cp_async_commit();
 
     float scores[ROW_TILES][N_TILES][4];
     multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
 
+    const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
+    if (next < tile_end) load_key_tile(p, arena, key, next, next_stage);
+
     if (tile < free_begin || tile >= free_end)
       mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     softmax_tile(scores, output, row_reference, row_sum);
+    if (next < tile_end) load_value_tile(p, arena, value, next, next_stage);
+    cp_async_commit();
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }

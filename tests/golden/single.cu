@@ -25,19 +25,24 @@
 // deterministic: false
 //
 // schedule: (no axes)
-// resources: 0 bytes of shared memory, 128 threads, about 32 registers a thread
-// qkv_scores:  one thread a (query, key) pair; final scores, -inf where masked, to the workspace
-// qkv_softmax: one warp a row; the row becomes probabilities, LSE is written
-// qkv_output:  one thread an element of O; keys of probability 0 are not read
+// resources: 8704 bytes of shared memory, 256 threads, about 48 registers a thread
+// qkv_scores:  a block multiplies 64 queries and keys, in f32; final scores, -inf where masked, to the workspace
+// qkv_softmax: a warp turns a row into probabilities and writes LSE
+// qkv_output:  a block multiplies 64 rows of probabilities and 64 columns of V; keys of probability 0 do not count
 
 constexpr int HEADS_Q = 2;
 constexpr int GROUP = 1; // query heads per KV head
 constexpr int DIM_QK = 16;
 constexpr int DIM_V = 16;
-constexpr int THREADS = 128;
+constexpr int THREADS = 256;
+constexpr int TILE = 64; // rows and columns of a block's product
+constexpr int STEP = 16; // elements of the inner dimension in shared memory at a time
 constexpr float SCALE = 0x1p-2f;
 
 #ifndef QKV_EMU // the emulator's header has its own
+// barrier.sync 0: all threads of the block; orders their shared-memory accesses. | whole block | sm_80
+static __device__ __forceinline__ void block_sync() { asm volatile("barrier.sync 0;" ::: "memory"); }
+
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
 static __device__ __forceinline__ float exp2_approx(float x) {
   float y;
@@ -50,6 +55,12 @@ static __device__ __forceinline__ float log2_approx(float x) {
   float y;
   asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+// Start of the block's dynamic shared memory. | any thread | sm_80
+static __device__ __forceinline__ unsigned char *shared_arena() {
+  extern __shared__ __align__(1024) unsigned char arena[];
+  return arena;
 }
 
 // shfl.sync.bfly: the value of lane (lane ^ lane_mask). | whole warp | sm_80
@@ -98,23 +109,50 @@ struct qkv_params {
   float *scores;
 };
 
+// A thread holds a 4 x 4 share of the block's product, 16 rows and columns apart.
+constexpr int SHARE = TILE / 16;
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid_constant__ qkv_params p) {
-  const int k_blocks = (p.len_k + THREADS - 1) / THREADS;
-  const int k = blockIdx.x % k_blocks * THREADS + threadIdx.x;
-  const int i = blockIdx.x / k_blocks % p.len_q;
-  const int h = blockIdx.x / k_blocks / p.len_q % HEADS_Q;
-  const int b = blockIdx.x / k_blocks / p.len_q / HEADS_Q;
+  const int k_blocks = (p.len_k + TILE - 1) / TILE, i_blocks = (p.len_q + TILE - 1) / TILE;
+  const int k_begin = blockIdx.x % k_blocks * TILE;
+  const int i_begin = blockIdx.x / k_blocks % i_blocks * TILE;
+  const int h = blockIdx.x / k_blocks / i_blocks % HEADS_Q;
+  const int b = blockIdx.x / k_blocks / i_blocks / HEADS_Q;
   const int hk = h / GROUP;
-  if (k >= p.len_k) return;
-  const int q = i + p.len_k - p.len_q; // position of the row in the KV sequence
-  const auto *query = p.q + b * p.q_stride_batch + i * p.q_stride_token + h * p.q_stride_head;
-  const auto *key = p.k + b * p.k_stride_batch + k * p.k_stride_token + hk * p.k_stride_head;
-  float s = 0.0f;
-  for (int d = 0; d < DIM_QK; ++d)
-    s += query[d * p.q_stride_dim] * key[d * p.k_stride_dim];
-  s *= SCALE;
-  if (!(k <= q)) s = minus_infinity();
-  p.scores[(((long long)b * HEADS_Q + h) * p.len_q + i) * p.len_k + k] = s;
+  const auto *query = p.q + b * p.q_stride_batch + h * p.q_stride_head;
+  const auto *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head;
+
+  float(*query_tile)[STEP + 1] = (float(*)[STEP + 1])shared_arena();
+  float(*key_tile)[STEP + 1] = query_tile + TILE;
+  const int row = threadIdx.x / 16, column = threadIdx.x % 16;
+  float product[SHARE][SHARE] = {};
+  for (int d_begin = 0; d_begin < DIM_QK; d_begin += STEP) {
+    for (int n = row; n < TILE; n += 16) {
+      const int i = i_begin + n, k = k_begin + n, d = d_begin + column;
+      query_tile[n][column] = i < p.len_q && d < DIM_QK ? query[i * p.q_stride_token + d * p.q_stride_dim] : 0.0f;
+      key_tile[n][column] = k < p.len_k && d < DIM_QK ? key[k * p.k_stride_token + d * p.k_stride_dim] : 0.0f;
+    }
+    block_sync();
+#pragma unroll
+    for (int d = 0; d < STEP; ++d)
+#pragma unroll
+      for (int r = 0; r < SHARE; ++r)
+#pragma unroll
+        for (int c = 0; c < SHARE; ++c) product[r][c] += query_tile[row + 16 * r][d] * key_tile[column + 16 * c][d];
+    block_sync();
+  }
+
+#pragma unroll
+  for (int r = 0; r < SHARE; ++r)
+#pragma unroll
+    for (int c = 0; c < SHARE; ++c) {
+      const int i = i_begin + row + 16 * r, k = k_begin + column + 16 * c;
+      if (i >= p.len_q || k >= p.len_k) continue;
+      const int q = i + p.len_k - p.len_q; // position of the row in the KV sequence
+      float s = product[r][c] * SCALE;
+      if (!(k <= q)) s = minus_infinity();
+      p.scores[(((long long)b * HEADS_Q + h) * p.len_q + i) * p.len_k + k] = s;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_softmax(const __grid_constant__ qkv_params p) {
@@ -147,18 +185,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_softmax(const __gri
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid_constant__ qkv_params p) {
-  constexpr int D_BLOCKS = (DIM_V + THREADS - 1) / THREADS;
-  const int d = blockIdx.x % D_BLOCKS * THREADS + threadIdx.x;
-  const int i = blockIdx.x / D_BLOCKS % p.len_q;
-  const int h = blockIdx.x / D_BLOCKS / p.len_q % HEADS_Q;
-  const int b = blockIdx.x / D_BLOCKS / p.len_q / HEADS_Q;
-  if (d >= DIM_V) return;
-  const float *row = p.scores + (((long long)b * HEADS_Q + h) * p.len_q + i) * p.len_k;
-  const auto *value = p.v + b * p.v_stride_batch + h / GROUP * p.v_stride_head + d * p.v_stride_dim;
-  float sum = 0.0f;
-  for (int k = 0; k < p.len_k; ++k)
-    if (row[k] != 0.0f) sum += row[k] * value[k * p.v_stride_token];
-  p.o[b * p.o_stride_batch + i * p.o_stride_token + h * p.o_stride_head + d * p.o_stride_dim] = sum;
+  constexpr int D_BLOCKS = (DIM_V + TILE - 1) / TILE;
+  const int i_blocks = (p.len_q + TILE - 1) / TILE;
+  const int d_begin = blockIdx.x % D_BLOCKS * TILE;
+  const int i_begin = blockIdx.x / D_BLOCKS % i_blocks * TILE;
+  const int h = blockIdx.x / D_BLOCKS / i_blocks % HEADS_Q;
+  const int b = blockIdx.x / D_BLOCKS / i_blocks / HEADS_Q;
+  const float *probability = p.scores + ((long long)b * HEADS_Q + h) * p.len_q * p.len_k;
+  const auto *value = p.v + b * p.v_stride_batch + h / GROUP * p.v_stride_head;
+
+  float(*probability_tile)[STEP + 1] = (float(*)[STEP + 1])shared_arena();
+  float(*value_tile)[STEP + 1] = probability_tile + TILE; // of V transposed
+  const int row = threadIdx.x / 16, column = threadIdx.x % 16;
+  float product[SHARE][SHARE] = {};
+  for (int k_begin = 0; k_begin < p.len_k; k_begin += STEP) {
+    for (int n = row; n < TILE; n += 16) {
+      const int i = i_begin + n, k = k_begin + column;
+      probability_tile[n][column] = i < p.len_q && k < p.len_k ? probability[(long long)i * p.len_k + k] : 0.0f;
+    }
+    for (int n = threadIdx.x % TILE, k = threadIdx.x / TILE; k < STEP; k += THREADS / TILE) {
+      const int d = d_begin + n;
+      value_tile[n][k] = k_begin + k < p.len_k && d < DIM_V ? value[(k_begin + k) * p.v_stride_token + d * p.v_stride_dim] : 0.0f;
+    }
+    block_sync();
+#pragma unroll
+    for (int k = 0; k < STEP; ++k)
+#pragma unroll
+      for (int r = 0; r < SHARE; ++r) {
+        const float weight = probability_tile[row + 16 * r][k];
+        if (weight != 0.0f) // a hidden key may hold anything
+#pragma unroll
+          for (int c = 0; c < SHARE; ++c) product[r][c] += weight * value_tile[column + 16 * c][k];
+      }
+    block_sync();
+  }
+  auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
+#pragma unroll
+  for (int r = 0; r < SHARE; ++r)
+#pragma unroll
+    for (int c = 0; c < SHARE; ++c) {
+      const int i = i_begin + row + 16 * r, d = d_begin + column + 16 * c;
+      if (i < p.len_q && d < DIM_V) o[i * p.o_stride_token + d * p.o_stride_dim] = product[r][c];
+    }
 }
 
 #ifdef QKV_EMU

@@ -301,7 +301,7 @@ static void legal_schedules_render(void **state) {
     for (int a = 0; a < count; a++)
       for (int v = 0; v < axes[a].nvalues; v++) {
         char wish[128];
-        snprintf(wish, sizeof wish, "%s=%d", axes[a].name, axes[a].values[v]);
+        snprintf(wish, sizeof wish, "%.63s=%d", axes[a].name, axes[a].values[v]);
         request.schedule = wish;
         gen_schedule info;
         gen_kernel *k = NULL;
