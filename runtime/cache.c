@@ -1,7 +1,8 @@
 /* cache.c: open, read and publish entries.
  *
- * Publishing: write to a temporary file of the same directory (created exclusively under a name with 128 random bits), fsync,
- * rename. Readers see the old state or the whole entry; two publishers of one key leave one of two equal files. */
+ * Publishing: write to a temporary file of the same directory (created exclusively under a name with 128 random bits),
+ * fsync, rename. Readers see the old state or the whole entry; two publishers of one key leave one of two equal files.
+ */
 #include "cache.h"
 
 #include <errno.h>
@@ -72,9 +73,13 @@ void cache_close(cache *c) {
   free(c);
 }
 
-const char *cache_path(const cache *c) { return c->path; }
+const char *cache_path(const cache *c) {
+  return c->path;
+}
 
-uint64_t cache_error_count(const cache *c) { return c->errors; }
+uint64_t cache_error_count(const cache *c) {
+  return c->errors;
+}
 
 void cache_entry_free(cache_entry *e) {
   free(e->manifest);
@@ -92,7 +97,8 @@ char *cache_file(const cache *c, const char *key) {
   return NULL;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------------------------------- */
+/* ---- Reading -------------------------------------------------------------------------------------------------------
+ */
 
 static int read_all(int fd, unsigned char *to, size_t size) {
   for (size_t done = 0; done < size;) {
@@ -186,7 +192,8 @@ void cache_remove(cache *c, const char *key) {
   free(path);
 }
 
-/* ---- Publishing ------------------------------------------------------------------------------------------------------ */
+/* ---- Publishing
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* DIRECTORY/.tmp-PID-RANDOM; NULL when memory or randomness is out. */
 static char *temporary_file(const cache *c) {

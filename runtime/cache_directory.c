@@ -1,8 +1,8 @@
 /* cache_directory.c: where the cache lives.
  *
- * A directory is used when it belongs to this user or root and is not writable by everybody. A compiled kernel runs with
- * access to all device memory of the process, so whoever can plant one can read what the process computes; the files are checked one
- * by one as well (cache_trusts). */
+ * A directory is used when it belongs to this user or root and is not writable by everybody. A compiled kernel runs
+ * with access to all device memory of the process, so whoever can plant one can read what the process computes; the
+ * files are checked one by one as well (cache_trusts). */
 #include <errno.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -11,10 +11,14 @@
 
 #include "cache_internal.h"
 
-static int is_set(const char *value) { return value && *value; }
+static int is_set(const char *value) {
+  return value && *value;
+}
 
 /* A home directory that is worth a cache: not unset, not "/". Containers with an arbitrary user id have neither. */
-static int usable_home(const char *home) { return is_set(home) && strcmp(home, "/") != 0 && home[0] == '/'; }
+static int usable_home(const char *home) {
+  return is_set(home) && strcmp(home, "/") != 0 && home[0] == '/';
+}
 
 static char *join(const char *folder, const char *rest) {
   text path = {0};
@@ -36,7 +40,7 @@ static char *home_of_user(void) {
 char *cache_choose_directory(void) {
   const char *own = getenv("QKV_CACHE_DIR"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   if (own)
-    return strdup(own); /* set but empty: memory only */
+    return strdup(own);             /* set but empty: memory only */
   if (is_set(xdg) && xdg[0] == '/') /* the XDG specification: relative paths are to be ignored */
     return join(xdg, "/qkvc");
   if (usable_home(home))
@@ -53,7 +57,8 @@ static int make_directories(const char *path) {
     if (slash)
       *slash = 0;
     struct stat st;
-    if (mkdir(copy, 0700) && errno != EEXIST && stat(copy, &st)) /* EROFS and EACCES come before EEXIST on some systems */
+    if (mkdir(copy, 0700) && errno != EEXIST &&
+        stat(copy, &st)) /* EROFS and EACCES come before EEXIST on some systems */
       result = -1;
     if (slash)
       *slash++ = '/';

@@ -127,8 +127,8 @@ int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *o
   return 0;
 }
 
-/* The hash of the three fields' lengths and hashes. Lengths and hashes have fixed sizes, so no two lists of fields can meet
- * by moving bytes from one field to the next. */
+/* The hash of the three fields' lengths and hashes. Lengths and hashes have fixed sizes, so no two lists of fields can
+ * meet by moving bytes from one field to the next. */
 void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]) {
   const char *const fields[] = {source, options, compiler};
   unsigned char links[8 + 3 * 24];

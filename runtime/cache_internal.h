@@ -32,8 +32,8 @@ void cache_problem(cache *c, const char *format, ...) __attribute__((format(prin
 /* The directory by the environment ($QKV_CACHE_DIR, $XDG_CACHE_HOME/qkvc, $HOME/.cache/qkvc, the password file's home),
  * malloc'd; "" when there is none. NULL when memory is out. */
 char *cache_choose_directory(void);
-/* Creates the directory with its parents when missing (mode 0700) and checks that it is one, that it is ours or root's and
- * that not everybody may write to it. False with the reason in why. */
+/* Creates the directory with its parents when missing (mode 0700) and checks that it is one, that it is ours or root's
+ * and that not everybody may write to it. False with the reason in why. */
 int cache_claim_directory(const char *path, text *why);
 /* 1 when a file may be believed: regular, ours or root's, writable by nobody else. */
 int cache_trusts(const struct stat *st);

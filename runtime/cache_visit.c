@@ -25,11 +25,13 @@ typedef struct files {
 } files;
 
 static int is_entry(const char *name) {
-  return strlen(name) == CACHE_KEY_SIZE - 1 + strlen(CACHE_SUFFIX) && !strcmp(name + CACHE_KEY_SIZE - 1, CACHE_SUFFIX) &&
-         strspn(name, "0123456789abcdef") == CACHE_KEY_SIZE - 1;
+  return strlen(name) == CACHE_KEY_SIZE - 1 + strlen(CACHE_SUFFIX) &&
+         !strcmp(name + CACHE_KEY_SIZE - 1, CACHE_SUFFIX) && strspn(name, "0123456789abcdef") == CACHE_KEY_SIZE - 1;
 }
 
-static int is_temporary(const char *name) { return !strncmp(name, CACHE_TEMPORARY, strlen(CACHE_TEMPORARY)); }
+static int is_temporary(const char *name) {
+  return !strncmp(name, CACHE_TEMPORARY, strlen(CACHE_TEMPORARY));
+}
 
 static int files_add(files *f, const file *item) {
   if (f->count == f->capacity) {
@@ -66,7 +68,9 @@ static files scan(const cache *c) {
   return f;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const file *)a)->name, ((const file *)b)->name); }
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const file *)a)->name, ((const file *)b)->name);
+}
 
 static int oldest_first(const void *a, const void *b) {
   const file *x = a, *y = b;
@@ -137,7 +141,8 @@ int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user)
       continue;
     char key[CACHE_KEY_SIZE];
     snprintf(key, sizeof key, "%.*s", CACHE_KEY_SIZE - 1, f.items[n].name);
-    qkv_cache_entry entry = {.size = sizeof entry, .key = key, .bytes = f.items[n].bytes, .age_seconds = f.items[n].age};
+    qkv_cache_entry entry = {
+        .size = sizeof entry, .key = key, .bytes = f.items[n].bytes, .age_seconds = f.items[n].age};
     entry.valid = verify(c, key, m);
     entry.family = m->family;
     entry.arch = m->arch;

@@ -1,8 +1,9 @@
 /* compiler_nvrtc.c: CUDA source to cubin, in this process.
  *
- * Always for a real architecture, so that the result is machine code: it runs on any driver of the same major version and the
- * driver compiles nothing at load. NVRTC's own cache is off (a hit has an empty log), as are precompiled headers (processes
- * race for them) and its change of the stack limit (a process-wide setting). Any number of threads may compile at once. */
+ * Always for a real architecture, so that the result is machine code: it runs on any driver of the same major version
+ * and the driver compiles nothing at load. NVRTC's own cache is off (a hit has an empty log), as are precompiled
+ * headers (processes race for them) and its change of the stack limit (a process-wide setting). Any number of threads
+ * may compile at once. */
 #define _GNU_SOURCE /* strchrnul */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,12 +97,13 @@ static qkv_status compile_failed(const nvrtc_library *n, nvrtcResult result, con
   if (result == NVRTC_ERROR_INVALID_OPTION && strstr(log, "gpu-architecture"))
     return unknown_arch(n, arch);
   if (result == NVRTC_ERROR_BUILTIN || strstr(log, "libnvrtc-builtins"))
-    return error_set(QKV_NO_COMPILER, "NVRTC %d.%d (%s) cannot open its companion libnvrtc-builtins.so.%d.%d: %s", n->major,
-                     n->minor, n->path, n->major, n->minor, log);
+    return error_set(QKV_NO_COMPILER, "NVRTC %d.%d (%s) cannot open its companion libnvrtc-builtins.so.%d.%d: %s",
+                     n->major, n->minor, n->path, n->major, n->minor, log);
   /* Too much static shared memory is the one refusal that ptxas leaves without a word. */
-  const char *silent = strstr(log, "error") || strstr(log, "fatal")
-                           ? ""
-                           : "(the log names no error: most often more static shared memory than the architecture has)\n";
+  const char *silent =
+      strstr(log, "error") || strstr(log, "fatal")
+          ? ""
+          : "(the log names no error: most often more static shared memory than the architecture has)\n";
   return error_set(QKV_COMPILE_ERROR, "NVRTC %d.%d refused the source for %s (%s):\n%s%s", n->major, n->minor, arch,
                    n->error_string(result), silent, log);
 }

@@ -1,8 +1,9 @@
 /* cuda_api.h: the part of the CUDA driver that qkvc calls, found at run time.
  *
  * libcuda.so.1 is opened once per process and never closed; nothing links against it and no CUDA header is needed. The
- * declarations below repeat the driver's binary interface, which NVIDIA keeps stable: a function whose interface changed got a
- * new symbol (_v2), and those are the symbols named here. Needs driver 12.0 (libraries and kernels without a context). */
+ * declarations below repeat the driver's binary interface, which NVIDIA keeps stable: a function whose interface
+ * changed got a new symbol (_v2), and those are the symbols named here. Needs driver 12.0 (libraries and kernels
+ * without a context). */
 #ifndef RUNTIME_CUDA_API_H
 #define RUNTIME_CUDA_API_H
 
@@ -23,11 +24,7 @@ typedef struct CUfunc_st *CUfunction;
 
 enum { CUDA_MINIMUM_DRIVER = 12000 };
 
-enum {
-  CUDA_SUCCESS = 0,
-  CUDA_ERROR_OUT_OF_MEMORY = 2,
-  CUDA_ERROR_DEINITIALIZED = 4
-};
+enum { CUDA_SUCCESS = 0, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_DEINITIALIZED = 4 };
 
 /* CUdevice_attribute */
 enum {
@@ -84,8 +81,8 @@ typedef struct cuda_api {
 #undef X
 } cuda_api;
 
-/* The functions, the driver initialised. QKV_NO_DEVICE with the reason (no library, a missing function, an old driver, no
- * GPU) when they cannot be had; the answer is the same for the life of the process. Thread safe. */
+/* The functions, the driver initialised. QKV_NO_DEVICE with the reason (no library, a missing function, an old driver,
+ * no GPU) when they cannot be had; the answer is the same for the life of the process. Thread safe. */
 qkv_status cuda_get(const cuda_api **out);
 /* QKV_OK for success; else the thread's message is "`what`: CUDA_ERROR_X: text" and the result QKV_DEVICE_ERROR, or
  * QKV_OUT_OF_MEMORY. */

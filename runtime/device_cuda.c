@@ -2,8 +2,9 @@
  *
  * Modules are CUDA libraries, which belong to no context: a kernel handle works in whatever context of the device is
  * current. A call runs in the caller's context when that is one of this device, else in the device's primary context,
- * which is pushed for the call and popped after it; so a host that uses several devices or own contexts is never disturbed.
- * Kernels are loaded and their shared-memory limit is raised before they are published: a launch changes nothing. */
+ * which is pushed for the call and popped after it; so a host that uses several devices or own contexts is never
+ * disturbed. Kernels are loaded and their shared-memory limit is raised before they are published: a launch changes
+ * nothing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +35,17 @@ struct device_event {
   CUevent handle;
 };
 
-static cuda_device *as_cuda(device *d) { return (cuda_device *)(void *)d; }
+static cuda_device *as_cuda(device *d) {
+  return (cuda_device *)(void *)d;
+}
 
 /* Makes a context of the device current. *pushed says whether leave() must pop it. */
 static qkv_status enter(const cuda_device *d, int *pushed) {
   CUcontext current = NULL;
   CUdevice handle = -1;
   *pushed = 0;
-  if (d->api->context_current(&current) == CUDA_SUCCESS && current &&
-      d->api->context_device(&handle) == CUDA_SUCCESS && handle == d->handle)
+  if (d->api->context_current(&current) == CUDA_SUCCESS && current && d->api->context_device(&handle) == CUDA_SUCCESS &&
+      handle == d->handle)
     return QKV_OK;
   qkv_status status = cuda_check(d->api, d->api->context_push(d->primary), "cuCtxPushCurrent");
   *pushed = status == QKV_OK;
@@ -85,8 +88,8 @@ static qkv_status cuda_open(int ordinal, const qkv_options *options, device **ou
   if (status != QKV_OK)
     return status;
   if (ordinal < 0 || ordinal >= count)
-    return error_set(QKV_NO_DEVICE, "no device cuda:%d: the driver shows %d GPU%s (CUDA_VISIBLE_DEVICES?)", ordinal, count,
-                     count == 1 ? "" : "s");
+    return error_set(QKV_NO_DEVICE, "no device cuda:%d: the driver shows %d GPU%s (CUDA_VISIBLE_DEVICES?)", ordinal,
+                     count, count == 1 ? "" : "s");
   cuda_device *d = calloc(1, sizeof *d);
   if (!d)
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
@@ -220,7 +223,8 @@ static qkv_status find_kernel(const cuda_device *d, device_module *m, const char
   return status;
 }
 
-static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int shared_bytes, device_kernel **out) {
+static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int shared_bytes,
+                              device_kernel **out) {
   const cuda_device *d = as_cuda(base);
   size_t length = strlen(entry) + 1;
   *out = NULL;

@@ -1,8 +1,8 @@
 /* error.c: the calling thread's last error message.
  *
- * One growing buffer a thread, freed when the thread ends. When memory for a longer message is out, the message is cut to
- * what a small static buffer holds: reporting an error never fails. Formatting ignores the locale as far as the callers
- * print no floats with printf (they use text_double). */
+ * One growing buffer a thread, freed when the thread ends. When memory for a longer message is out, the message is cut
+ * to what a small static buffer holds: reporting an error never fails. Formatting ignores the locale as far as the
+ * callers print no floats with printf (they use text_double). */
 #include "error.h"
 
 #include <pthread.h>
@@ -46,7 +46,9 @@ static message *message_of_thread(void) {
   return current = m;
 }
 
-static const char *message_text(const message *m) { return m->bytes ? m->bytes : m->fallback; }
+static const char *message_text(const message *m) {
+  return m->bytes ? m->bytes : m->fallback;
+}
 
 /* Takes over `bytes` (a malloc'd string), or keeps what fits of `otherwise` when bytes is NULL. */
 static void message_replace(message *m, char *bytes, const char *otherwise) {

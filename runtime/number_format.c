@@ -2,8 +2,8 @@
  *
  * Inputs are doubles or floats, outputs bit patterns, and back; every pattern of every format is handled, subnormals,
  * infinities and NaN included. E4M3 is the variant without infinities (OCP FP8): values beyond 448 become NaN here, as
- * conversion without saturation does; E5M2 has infinities. The narrow formats are rounded from double in one step, so that no double rounding
- * can occur. */
+ * conversion without saturation does; E5M2 has infinities. The narrow formats are rounded from double in one step, so
+ * that no double rounding can occur. */
 #include <math.h>
 #include <string.h>
 
@@ -41,7 +41,8 @@ static uint32_t encode(double value, const format *f) {
   int e = ilogb(size);
   if (e < 1 - bias)
     e = 1 - bias; /* subnormal: the exponent stops falling */
-  /* In units of the last place. A mantissa that rounds up to the next power of two carries into the exponent by itself. */
+  /* In units of the last place. A mantissa that rounds up to the next power of two carries into the exponent by itself.
+   */
   double units = round_even(ldexp(size, f->mantissa - e));
   if (units >= ldexp(1, f->mantissa + 1)) {
     units /= 2;
@@ -69,10 +70,18 @@ static double decode(uint32_t bits, const format *f) {
   return sign * ldexp(steps | (1u << f->mantissa), e - bias - f->mantissa);
 }
 
-uint16_t float_to_bf16(float f) { return (uint16_t)encode((double)f, &bf16); }
-float bf16_to_float(uint16_t h) { return (float)decode(h, &bf16); }
-uint16_t float_to_f16(float f) { return (uint16_t)encode((double)f, &f16); }
-float f16_to_float(uint16_t h) { return (float)decode(h, &f16); }
+uint16_t float_to_bf16(float f) {
+  return (uint16_t)encode((double)f, &bf16);
+}
+float bf16_to_float(uint16_t h) {
+  return (float)decode(h, &bf16);
+}
+uint16_t float_to_f16(float f) {
+  return (uint16_t)encode((double)f, &f16);
+}
+float f16_to_float(uint16_t h) {
+  return (float)decode(h, &f16);
+}
 
 int dtype_size(qkv_dtype dtype) {
   switch (dtype) {
@@ -130,7 +139,10 @@ void tensor_store(void *p, qkv_dtype dtype, double value) {
     memcpy(p, &real, 4);
     return;
   case QKV_I32: /* saturating; NaN is 0 */
-    integer = value >= 2147483647.0 ? INT32_MAX : value <= -2147483648.0 ? INT32_MIN : value == value ? (int32_t)value : 0;
+    integer = value >= 2147483647.0    ? INT32_MAX
+              : value <= -2147483648.0 ? INT32_MIN
+              : value == value         ? (int32_t)value
+                                       : 0;
     memcpy(p, &integer, 4);
     return;
   case QKV_E4M3:

@@ -1,7 +1,8 @@
 /* nvrtc_library.c: finds NVRTC where people have it.
  *
- * NVRTC opens libnvrtc-builtins by its bare name, which fails when the two lie in a folder the loader does not know (a wheel,
- * a relocated toolkit). So the copy next to NVRTC is opened by its full path first; the loader then finds it by name. */
+ * NVRTC opens libnvrtc-builtins by its bare name, which fails when the two lie in a folder the loader does not know (a
+ * wheel, a relocated toolkit). So the copy next to NVRTC is opened by its full path first; the loader then finds it by
+ * name. */
 #define _GNU_SOURCE /* strverscmp, dladdr */
 #include "nvrtc_library.h"
 
@@ -49,7 +50,9 @@ static nvrtc_library library;
 static int found;
 static text tried; /* one line per place: what it is and why not */
 
-static void note(const char *place, const char *why) { text_printf(&tried, "\n  %s: %s", place, why); }
+static void note(const char *place, const char *why) {
+  text_printf(&tried, "\n  %s: %s", place, why);
+}
 
 /* A hash of the file's size, head and tail: cheap, and different for every build of the library. */
 static uint64_t stamp_of(const char *path) {
@@ -100,7 +103,8 @@ static int adopt(void *handle, const char *place) {
   if (candidate.version(&candidate.major, &candidate.minor) != NVRTC_SUCCESS)
     return note(place, "does not tell its version"), 0;
   if (candidate.major < 12) {
-    text_printf(&tried, "\n  %s: is version %d.%d, which is too old; 12.0 is needed", place, candidate.major, candidate.minor);
+    text_printf(&tried, "\n  %s: is version %d.%d, which is too old; 12.0 is needed", place, candidate.major,
+                candidate.minor);
     return 0;
   }
   char *real = realpath(where.dli_fname, NULL);
@@ -121,7 +125,9 @@ static int try_open(const char *path) {
   return 0;
 }
 
-static int newest_first(const void *a, const void *b) { return strverscmp(*(char *const *)b, *(char *const *)a); }
+static int newest_first(const void *a, const void *b) {
+  return strverscmp(*(char *const *)b, *(char *const *)a);
+}
 
 static int try_folder(const struct folder *f) {
   const char *root = f->variable ? getenv(f->variable) : "";

@@ -1,8 +1,8 @@
 /* nvrtc_library.h: NVRTC, found and opened at run time.
  *
- * Looked for once per process, in this order: $QKV_NVRTC (then nowhere else), a copy already loaded, the loader's own paths,
- * $CUDA_HOME and $CUDA_PATH, /usr/local/cuda*, the usual places of Python wheels. Never closed: other code of the process
- * may share it. */
+ * Looked for once per process, in this order: $QKV_NVRTC (then nowhere else), a copy already loaded, the loader's own
+ * paths, $CUDA_HOME and $CUDA_PATH, /usr/local/cuda*, the usual places of Python wheels. Never closed: other code of
+ * the process may share it. */
 #ifndef RUNTIME_NVRTC_LIBRARY_H
 #define RUNTIME_NVRTC_LIBRARY_H
 
@@ -14,7 +14,13 @@
 typedef int nvrtcResult;
 typedef struct _nvrtcProgram *nvrtcProgram;
 
-enum { NVRTC_SUCCESS = 0, NVRTC_ERROR_OUT_OF_MEMORY = 1, NVRTC_ERROR_INVALID_OPTION = 5, NVRTC_ERROR_COMPILATION = 6, NVRTC_ERROR_BUILTIN = 7 };
+enum {
+  NVRTC_SUCCESS = 0,
+  NVRTC_ERROR_OUT_OF_MEMORY = 1,
+  NVRTC_ERROR_INVALID_OPTION = 5,
+  NVRTC_ERROR_COMPILATION = 6,
+  NVRTC_ERROR_BUILTIN = 7
+};
 
 /* X(name, symbol, parameters) */
 #define NVRTC_FUNCTIONS(X)                                                                                             \
@@ -26,9 +32,9 @@ enum { NVRTC_SUCCESS = 0, NVRTC_ERROR_OUT_OF_MEMORY = 1, NVRTC_ERROR_INVALID_OPT
      const char *const *names))                                                                                        \
   X(destroy, nvrtcDestroyProgram, (nvrtcProgram * program))                                                            \
   X(compile, nvrtcCompileProgram, (nvrtcProgram program, int count, const char *const *options))                       \
-  X(cubin_size, nvrtcGetCUBINSize, (nvrtcProgram program, size_t *size))                                               \
+  X(cubin_size, nvrtcGetCUBINSize, (nvrtcProgram program, size_t * size))                                              \
   X(cubin, nvrtcGetCUBIN, (nvrtcProgram program, char *cubin))                                                         \
-  X(log_size, nvrtcGetProgramLogSize, (nvrtcProgram program, size_t *size))                                            \
+  X(log_size, nvrtcGetProgramLogSize, (nvrtcProgram program, size_t * size))                                           \
   X(log, nvrtcGetProgramLog, (nvrtcProgram program, char *log))
 
 typedef struct nvrtc_library {

@@ -1,7 +1,7 @@
 /* qkv_attention.c: the launch path: check, choose between two loaded kernels, fill a struct on the stack, launch.
  *
- * Nothing here allocates, locks, waits, compiles, or reads files or the environment; so a call can be captured in a CUDA graph.
- * (A failing call formats a message, which allocates.) */
+ * Nothing here allocates, locks, waits, compiles, or reads files or the environment; so a call can be captured in a
+ * CUDA graph. (A failing call formats a message, which allocates.) */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +28,11 @@ static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const o
       continue;
     *out = op->other;
     if (!op->other)
-      return error_set(QKV_INVALID_ARGUMENT,
-                       "%s: address and rows must be 16-byte aligned and the innermost stride 1, because the op was prepared "
-                       "with limits.aligned_only",
-                       call_tensor_name(op->spec->parsed, t));
+      return error_set(
+          QKV_INVALID_ARGUMENT,
+          "%s: address and rows must be 16-byte aligned and the innermost stride 1, because the op was prepared "
+          "with limits.aligned_only",
+          call_tensor_name(op->spec->parsed, t));
     return QKV_OK;
   }
   return QKV_OK;
@@ -101,7 +102,8 @@ static qkv_status fill_field(const spec *s, const manifest_field *field, const f
     wide = integer_of(slot, call);
     if (wide < INT32_MIN || wide > INT32_MAX)
       return error_set(QKV_INVALID_ARGUMENT, "%s: %s is %lld, which this kernel holds in 32 bits",
-                       slot->kind == SLOT_SIZE ? "size" : call_tensor_name(s, slot->tensor), field->source, (long long)wide);
+                       slot->kind == SLOT_SIZE ? "size" : call_tensor_name(s, slot->tensor), field->source,
+                       (long long)wide);
     narrow = (int32_t)wide;
     memcpy(params + slot->offset, &narrow, sizeof narrow);
     return QKV_OK;
@@ -122,8 +124,8 @@ static qkv_status grid_too_large(const manifest_launch *l, const int64_t sizes[S
       text_printf(&product, " / %d", f->per);
   }
   qkv_status status = error_set(QKV_INVALID_ARGUMENT,
-                                "the grid of %s (%s) exceeds 2147483647 blocks; split the call along batch or len_q", l->entry,
-                                product.bytes ? product.bytes : "?");
+                                "the grid of %s (%s) exceeds 2147483647 blocks; split the call along batch or len_q",
+                                l->entry, product.bytes ? product.bytes : "?");
   text_free(&product);
   return status;
 }
@@ -178,15 +180,17 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   return launch_all(op, k, &call, params, stream);
 }
 
-/* ---- Timing --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Timing
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
 
-static qkv_status time_calls(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats, double *seconds,
-                             device_event *from, device_event *to) {
+static qkv_status time_calls(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats,
+                             double *seconds, device_event *from, device_event *to) {
   const qkv_engine *e = op->engine;
   int warm_up = e->ops == &device_emu ? 0 : 3;
   for (int n = -warm_up; n < repeats; n++) {
@@ -210,7 +214,10 @@ static qkv_status time_calls(const qkv_op *op, const qkv_attention_args *args, q
 qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats, double *median,
                     double *fastest, double *slowest) {
   if (!op || !args || repeats < 1)
-    return error_set(QKV_INVALID_ARGUMENT, "%s", !op ? "op is NULL" : !args ? "args is NULL" : "repeats is less than 1");
+    return error_set(QKV_INVALID_ARGUMENT, "%s",
+                     !op     ? "op is NULL"
+                     : !args ? "args is NULL"
+                             : "repeats is less than 1");
   const qkv_engine *e = op->engine;
   device_event *from = NULL, *to = NULL;
   double *seconds = calloc((size_t)repeats, sizeof *seconds);

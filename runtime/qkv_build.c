@@ -1,7 +1,7 @@
 /* qkv_build.c: from a spec to an image: render, look into the cache, else compile once however many threads ask.
  *
- * The first thread that wants a key makes its job and works without holding a lock; later ones wait for that job and share
- * its result. The job disappears when the last of them has let go. */
+ * The first thread that wants a key makes its job and works without holding a lock; later ones wait for that job and
+ * share its result. The job disappears when the last of them has let go. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,8 @@ qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *
   return QKV_OK;
 }
 
-/* ---- One kernel ------------------------------------------------------------------------------------------------------------ */
+/* ---- One kernel
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void take_from_cache(qkv_engine *e, const compiler_ops *compiler, build_job *job) {
   cache_entry entry;
@@ -83,12 +84,13 @@ static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen
   job->compile_seconds = seconds_now() - start;
   if (status != QKV_OK)
     return explain_failure(status, &job->image, k);
-  engine_log(e, QKV_LOG_INFO, "compiled %s (%s) for %s with %s in %d ms", m->family, m->schedule, m->arch, compiler->name,
-             (int)(job->compile_seconds * 1e3));
+  engine_log(e, QKV_LOG_INFO, "compiled %s (%s) for %s with %s in %d ms", m->family, m->schedule, m->arch,
+             compiler->name, (int)(job->compile_seconds * 1e3));
   return QKV_OK;
 }
 
-static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job *job) {
+static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild,
+                             build_job *job) {
   if (!rebuild)
     take_from_cache(e, compiler, job);
   if (job->image.bytes)
@@ -99,7 +101,8 @@ static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const 
   return status;
 }
 
-/* ---- One job per key --------------------------------------------------------------------------------------------------------- */
+/* ---- One job per key
+ * --------------------------------------------------------------------------------------------------------- */
 
 static qkv_status kernel_key(const compiler_ops *compiler, const gen_kernel *k, char key[CACHE_KEY_SIZE]) {
   char identity[IDENTITY_SIZE];
@@ -161,7 +164,8 @@ void build_release(qkv_engine *e, build_job *job) {
     job_free(job);
 }
 
-qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out) {
+qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild,
+                        build_job **out) {
   char key[CACHE_KEY_SIZE];
   int is_new = 0;
   *out = NULL;
@@ -187,7 +191,8 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
   return status;
 }
 
-/* ---- The user's builds ----------------------------------------------------------------------------------------------------------- */
+/* ---- The user's builds
+ * ----------------------------------------------------------------------------------------------------------- */
 
 /* Fills the request. arch "emu" means: the engine's architecture, compiled for the emulated device. */
 static qkv_status make_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
@@ -211,7 +216,8 @@ static qkv_status make_request(const qkv_engine *e, const qkv_build_options *giv
   const arch *table = arch_table(&count);
   for (int n = 0; n < count; n++)
     text_printf(&known, "%s%s", n ? ", " : "", table[n].name);
-  status = error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o.arch, known.bytes ? known.bytes : "");
+  status =
+      error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o.arch, known.bytes ? known.bytes : "");
   text_free(&known);
   return status;
 }

@@ -1,5 +1,5 @@
-/* qkv_check.c: is the description of a call right? One table says what every tensor must look like; one function checks a
- * tensor against its row. Arithmetic only, so that it can stand on the launch path. */
+/* qkv_check.c: is the description of a call right? One table says what every tensor must look like; one function checks
+ * a tensor against its row. Arithmetic only, so that it can stand on the launch path. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +25,8 @@ static const struct rule {
     [TENSOR_V] = {"v", AT(v), INPUT, 4, {BATCH, LEN_K, HEADS_KV, DIM_V}, {"batch", "token", "head", "dim"}},
     [TENSOR_O] = {"o", AT(o), OUTPUT, 4, {BATCH, LEN_Q, HEADS_Q, DIM_V}, {"batch", "token", "head", "dim"}},
     [TENSOR_LSE] = {"lse", AT(lse), OUTPUT, 3, {BATCH, HEADS_Q, LEN_Q}, {"batch", "head", "token"}},
-    [TENSOR_LSE_WITH_SINK] = {"lse_with_sink", AT(lse_with_sink), OUTPUT, 3, {BATCH, HEADS_Q, LEN_Q}, {"batch", "head", "token"}},
+    [TENSOR_LSE_WITH_SINK] =
+        {"lse_with_sink", AT(lse_with_sink), OUTPUT, 3, {BATCH, HEADS_Q, LEN_Q}, {"batch", "head", "token"}},
     [TENSOR_SINK] = {"sink", AT(sink), INPUT, 1, {HEADS_Q}, {"head"}},
 #undef AT
 };
@@ -74,7 +75,9 @@ static int is_used(const spec *s, int tensor) {
   }
 }
 
-static int is_float(qkv_dtype t) { return t == QKV_F16 || t == QKV_BF16 || t == QKV_F32 || t == QKV_E4M3 || t == QKV_E5M2; }
+static int is_float(qkv_dtype t) {
+  return t == QKV_F16 || t == QKV_BF16 || t == QKV_F32 || t == QKV_E4M3 || t == QKV_E5M2;
+}
 
 static qkv_dtype dtype_wanted(const spec *s, int tensor) {
   switch (tensor) {
@@ -96,7 +99,8 @@ static qkv_status check_memory(const char *name, const qkv_tensor *t, role r) {
   for (int d = 0; d < t->rank; d++) {
     int64_t step;
     if (r == OUTPUT && t->shape[d] > 1 && t->stride[d] == 0)
-      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d has stride 0: an output must not overlap itself", name, d);
+      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d has stride 0: an output must not overlap itself", name,
+                       d);
     if (__builtin_mul_overflow(t->stride[d], t->shape[d] - 1, &step) || step == INT64_MIN ||
         __builtin_mul_overflow(step < 0 ? -step : step, (int64_t)dtype_size(t->dtype), &step) ||
         __builtin_add_overflow(reach, step, &reach))
@@ -126,7 +130,8 @@ static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, c
   qkv_dtype want = dtype_wanted(s, tensor);
   int64_t shape[4];
   if (t->dtype != want && !(host && is_float(t->dtype)))
-    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, the spec says %s", r->name, dtype_name(t->dtype), dtype_name(want));
+    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, the spec says %s", r->name, dtype_name(t->dtype),
+                     dtype_name(want));
   for (int d = 0; d < r->rank; d++)
     shape[d] = sizes[r->extents[d]];
   return check_shape(r->name, t, r->rank, shape, r->role, r->extents);
@@ -141,10 +146,11 @@ static qkv_status check_scalar(const expr_param *p, double value) {
   return QKV_OK;
 }
 
-static qkv_status check_params(const spec *s, const qkv_attention_args *args, const int64_t sizes[EXTENTS], call_view *out) {
+static qkv_status check_params(const spec *s, const qkv_attention_args *args, const int64_t sizes[EXTENTS],
+                               call_view *out) {
   if (args->nparams != s->nparams || (s->nparams > 0 && !args->params))
-    return error_set(QKV_INVALID_ARGUMENT, "params: %d given, '%s' declares %d%s%s", args->params ? args->nparams : 0, s->name,
-                     s->nparams, s->nparams ? ", first " : "", s->nparams ? s->params[0].name : "");
+    return error_set(QKV_INVALID_ARGUMENT, "params: %d given, '%s' declares %d%s%s", args->params ? args->nparams : 0,
+                     s->name, s->nparams, s->nparams ? ", first " : "", s->nparams ? s->params[0].name : "");
   for (int n = 0; n < s->nparams; n++) {
     const expr_param *p = &s->params[n];
     const qkv_param_value *v = &args->params[n];
@@ -179,8 +185,12 @@ static qkv_status read_sizes(const spec *s, const qkv_attention_args *args, int6
       return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have 4", givers[n].name, t->rank);
     for (int d = 0; d < 2; d++)
       if (t->shape[d] < 0 || t->shape[d] > INT32_MAX)
-        return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be 0 to 2147483647", givers[n].name, d,
-                         d == 0 ? "batch" : n == 0 ? "len_q" : "len_k", (long long)t->shape[d]);
+        return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be 0 to 2147483647",
+                         givers[n].name, d,
+                         d == 0   ? "batch"
+                         : n == 0 ? "len_q"
+                                  : "len_k",
+                         (long long)t->shape[d]);
   }
   sizes[BATCH] = args->q.shape[0];
   sizes[LEN_Q] = args->q.shape[1];

@@ -1,6 +1,7 @@
 /* qkv_doctor.c: what this machine has, what is missing, and what to do about it.
  *
- * Every check yields one finding: a name, whether it is well, what was found, and the remedy. Text and JSON print the same list. */
+ * Every check yields one finding: a name, whether it is well, what was found, and the remedy. Text and JSON print the
+ * same list. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,8 @@ static int check_gpus(report *r) {
   finding *driver = add(r, "driver");
   if (cuda_get(&api) != QKV_OK) {
     text_puts(&driver->found, error_message());
-    text_puts(&driver->remedy, "install the NVIDIA driver (525 or newer), or run on the emulated device (--device emu)");
+    text_puts(&driver->remedy,
+              "install the NVIDIA driver (525 or newer), or run on the emulated device (--device emu)");
     return 0;
   }
   api->driver_version(&version);
@@ -84,7 +86,8 @@ static int check_nvrtc(report *r) {
   finding *f = add(r, "nvrtc");
   if (nvrtc_get(&n) != QKV_OK) {
     text_puts(&f->found, error_message());
-    text_puts(&f->remedy, "install a CUDA toolkit (12.0 or newer), or `pip install nvidia-cuda-nvrtc`, or set QKV_NVRTC");
+    text_puts(&f->remedy,
+              "install a CUDA toolkit (12.0 or newer), or `pip install nvidia-cuda-nvrtc`, or set QKV_NVRTC");
     return 0;
   }
   double start = seconds_now();
@@ -127,7 +130,9 @@ static const char *file_system_name(const char *path) {
   return "another";
 }
 
-static void keep_warning(const char *message, void *user) { text_puts(user, message); }
+static void keep_warning(const char *message, void *user) {
+  text_puts(user, message);
+}
 
 /* Opens the directory as an engine would and publishes, reads and removes an entry. */
 static void check_cache(report *r, const qkv_options *o) {
@@ -182,7 +187,8 @@ static void print_report(const report *r, int healthy, int json, text *out) {
   if (json)
     text_printf(out, "], \"healthy\": %s}\n", healthy ? "true" : "false");
   else
-    text_puts(out, healthy ? "Kernels can be compiled and run on a GPU.\n" : "Kernels cannot be compiled and run on a GPU here.\n");
+    text_puts(out, healthy ? "Kernels can be compiled and run on a GPU.\n"
+                           : "Kernels cannot be compiled and run on a GPU here.\n");
 }
 
 qkv_status qkv_doctor(const qkv_options *opt, int json, int *healthy, char **out) {

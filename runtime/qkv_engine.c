@@ -24,7 +24,8 @@ static void cache_warning(const char *message, void *user) {
   engine_log(user, QKV_LOG_WARNING, "%s", message);
 }
 
-/* ---- Options and environment ------------------------------------------------------------------------------------------- */
+/* ---- Options and environment
+ * ------------------------------------------------------------------------------------------- */
 
 static void from_environment(const char **field, const char *variable) {
   const char *value = getenv(variable);
@@ -70,7 +71,8 @@ static int cuda_ordinal(const char *word) {
   return *end || n > 1 << 20 ? -1 : (int)n;
 }
 
-/* ---- Opening ------------------------------------------------------------------------------------------------------------- */
+/* ---- Opening
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static qkv_status open_backend(qkv_engine *e, const device_ops *ops, const compiler_ops *compiler, int ordinal,
                                const qkv_options *o) {
@@ -118,8 +120,8 @@ static qkv_status choose_arch(qkv_engine *e, const qkv_options *o) {
     const arch *table = arch_table(&count);
     for (int n = 0; n < count; n++)
       text_printf(&known, "%s%s", n ? ", " : "", table[n].name);
-    qkv_status status = error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o->arch,
-                                  known.bytes ? known.bytes : "");
+    qkv_status status =
+        error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o->arch, known.bytes ? known.bytes : "");
     text_free(&known);
     return status;
   }
@@ -208,7 +210,8 @@ qkv_status qkv_device_get_info(qkv_engine *e, qkv_device_info *out) {
   return struct_give(out, &e->info, sizeof e->info, "out");
 }
 
-/* ---- Device memory ------------------------------------------------------------------------------------------------------- */
+/* ---- Device memory
+ * ------------------------------------------------------------------------------------------------------- */
 
 static qkv_status need_device(const qkv_engine *e) {
   if (!e)
@@ -252,7 +255,8 @@ qkv_status qkv_synchronize(qkv_engine *e) {
   return status == QKV_OK ? e->ops->synchronize(e->device) : status;
 }
 
-/* ---- Cache ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Cache
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 qkv_status qkv_cache_list(qkv_engine *e, int (*visit)(const qkv_cache_entry *entry, void *user), void *user) {
   if (!e || !visit)
@@ -270,4 +274,6 @@ qkv_status qkv_cache_clear(qkv_engine *e, int only_invalid, int64_t *removed) {
   return QKV_OK;
 }
 
-const char *qkv_cache_path(const qkv_engine *e) { return cache_path(e->cache); }
+const char *qkv_cache_path(const qkv_engine *e) {
+  return cache_path(e->cache);
+}

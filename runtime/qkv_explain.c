@@ -59,9 +59,12 @@ static int workload_cost(const qkv_spec *s, int n, double *flops, double *bytes)
   return 0;
 }
 
-static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+static double ratio(double a, double b) {
+  return b > 0 ? a / b : 0;
+}
 
-/* ---- Text ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Text
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static void print_families(const explanation *x, text *out) {
   text_puts(out, "families, in order of dispatch\n");
@@ -69,7 +72,9 @@ static void print_families(const explanation *x, text *out) {
     const gen_choice *c = &x->choices[n];
     int chosen = x->kernel && !strcmp(c->family, x->kernel->manifest.family);
     text_printf(out, "  %c %-28s %s\n", chosen ? '*' : ' ', c->family,
-                !c->supported ? c->reason : chosen ? "chosen" : "could run it too");
+                !c->supported ? c->reason
+                : chosen      ? "chosen"
+                              : "could run it too");
   }
 }
 
@@ -78,11 +83,13 @@ static void print_kernel(const explanation *x, text *out) {
   text_printf(out, "kernel for %s\n  schedule  %s\n  tensors   %s\n", m->arch, m->schedule,
               m->aligned16 ? "16-byte aligned q k v o; a second kernel takes all others" : "any alignment and strides");
   if (x->schedule.resources.threads)
-    text_printf(out, "  estimate  %d threads, %lld bytes of shared memory, %d registers for accumulators and operands\n",
-                x->schedule.resources.threads, (long long)x->schedule.resources.shared_bytes, x->schedule.resources.registers);
+    text_printf(
+        out, "  estimate  %d threads, %lld bytes of shared memory, %d registers for accumulators and operands\n",
+        x->schedule.resources.threads, (long long)x->schedule.resources.shared_bytes, x->schedule.resources.registers);
   for (int n = 0; n < m->nlaunches; n++) {
     const manifest_launch *l = &m->launches[n];
-    text_printf(out, "  launch    %s: %d threads, %d bytes of dynamic shared memory, grid", l->entry, l->block, l->shared_bytes);
+    text_printf(out, "  launch    %s: %d threads, %d bytes of dynamic shared memory, grid", l->entry, l->block,
+                l->shared_bytes);
     for (int f = 0; f < l->grid.count; f++) {
       text_printf(out, "%s %s", f ? " x" : "", manifest_size_name(l->grid.factors[f].size));
       if (l->grid.factors[f].per > 1)
@@ -128,7 +135,8 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
       double value;
       int digits, width;
     } columns[] = {{flops * 1e-9, 3, 12}, {bytes * 1e-6, 2, 11}, {ratio(flops, bytes), 1, 11}};
-    text_printf(out, "  %-28s %8lld %8lld %8lld", w->name, (long long)w->batch, (long long)w->len_q, (long long)w->len_k);
+    text_printf(out, "  %-28s %8lld %8lld %8lld", w->name, (long long)w->batch, (long long)w->len_q,
+                (long long)w->len_k);
     for (int c = 0; c < 3; c++) {
       text number = {0};
       if (known || c == 1)
@@ -140,7 +148,8 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
   }
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------------------ */
+/* ---- JSON
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static void json_pair(text *out, const char *key, const char *value) {
   text_printf(out, "\"%s\": ", key);
@@ -155,8 +164,9 @@ static void json_kernel(const explanation *x, text *out) {
   json_pair(out, "arch", m->arch);
   text_puts(out, ", ");
   json_pair(out, "schedule", m->schedule);
-  text_printf(out, ", \"aligned16\": %s, \"variant_hash\": \"%s\", \"estimate\": {\"threads\": %d, \"shared_bytes\": %lld, "
-                   "\"registers\": %d}, \"launches\": [",
+  text_printf(out,
+              ", \"aligned16\": %s, \"variant_hash\": \"%s\", \"estimate\": {\"threads\": %d, \"shared_bytes\": %lld, "
+              "\"registers\": %d}, \"launches\": [",
               m->aligned16 ? "true" : "false", m->variant_hash, x->schedule.resources.threads,
               (long long)x->schedule.resources.shared_bytes, x->schedule.resources.registers);
   for (int n = 0; n < m->nlaunches; n++) {

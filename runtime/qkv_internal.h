@@ -1,5 +1,5 @@
-/* qkv_internal.h: what the files of the facade share. The facade is the only part of the runtime that knows both the generator
- * and the devices.
+/* qkv_internal.h: what the files of the facade share. The facade is the only part of the runtime that knows both the
+ * generator and the devices.
  *
  *   qkv_status.c     names, versions, structs that grow     qkv_op.c         prepare: kernels, loaded and bound
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
@@ -19,10 +19,11 @@
 #include "qkv.h"
 #include "reference.h"
 
-/* ---- Structs that grow (qkv_status.c) -------------------------------------------------------------------------------- */
+/* ---- Structs that grow (qkv_status.c)
+ * -------------------------------------------------------------------------------- */
 
-/* Copies a caller's struct, whose first member is its size, over the first bytes of `known`: fields the caller does not know
- * keep their values. QKV_INVALID_ARGUMENT when the size is not set. from NULL: nothing to copy. */
+/* Copies a caller's struct, whose first member is its size, over the first bytes of `known`: fields the caller does not
+ * know keep their values. QKV_INVALID_ARGUMENT when the size is not set. from NULL: nothing to copy. */
 qkv_status struct_take(void *known, size_t known_size, const void *from, const char *name);
 /* The other way: fills as much of `to` as its size says. */
 qkv_status struct_give(void *to, const void *known, size_t known_size, const char *name);
@@ -35,7 +36,8 @@ qkv_status text_give(text *t, char **out);
 void text_fixed(text *t, double value, int digits);
 double seconds_now(void);
 
-/* ---- Specs ------------------------------------------------------------------------------------------------------------- */
+/* ---- Specs
+ * ------------------------------------------------------------------------------------------------------------- */
 
 struct qkv_spec {
   spec *parsed;
@@ -47,7 +49,8 @@ qkv_dtype dtype_of_param(param_type t);
 /* The extents of declared parameter n (rank of them). */
 void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t len_k, int64_t shape[4]);
 
-/* ---- Engine -------------------------------------------------------------------------------------------------------------- */
+/* ---- Engine
+ * -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct build_job build_job;
 
@@ -68,11 +71,13 @@ struct qkv_engine {
   build_job *jobs;
 };
 
-void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* The options with the environment filled in; strings are the caller's or the environment's. */
 qkv_status options_resolve(const qkv_options *given, qkv_options *out);
 
-/* ---- Builds ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Builds
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* A compiled kernel, shared between all who asked for it at the same time. */
 struct build_job {
@@ -87,8 +92,8 @@ struct build_job {
   build_job *next;
 };
 
-/* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips the
- * cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
+/* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips
+ * the cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
 qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);
 void build_release(qkv_engine *e, build_job *job);
 /* Renders, with timing to the log. */
@@ -98,7 +103,8 @@ qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *
  * notes_only: only what log_is_note keeps, with the lines that belong to it. */
 void log_translate(const char *log, const gen_kernel *k, int notes_only, text *out);
 
-/* ---- Calls ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Calls
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_LSE_WITH_SINK, TENSOR_SINK, TENSOR_PARAM };
 
@@ -110,10 +116,11 @@ typedef struct call_view {
   int empty; /* nothing to compute */
 } call_view;
 
-/* Checks everything about a call that does not depend on kernels and describes it. host: dtypes of q k v o may be any float
- * format (the reference). */
+/* Checks everything about a call that does not depend on kernels and describes it. host: dtypes of q k v o may be any
+ * float format (the reference). */
 qkv_status call_check(const spec *s, const qkv_attention_args *args, int host, call_view *out);
-/* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used. */
+/* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
+ */
 typedef struct problem_eval {
   const spec *spec;
   const qkv_attention_args *args;

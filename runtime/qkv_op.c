@@ -1,5 +1,5 @@
-/* qkv_op.c: all slow work before the first call: render, build, load, and resolve where each member of the parameter struct
- * comes from. Afterwards an op never changes. */
+/* qkv_op.c: all slow work before the first call: render, build, load, and resolve where each member of the parameter
+ * struct comes from. Afterwards an op never changes. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 
 #include "qkv_internal.h"
 
-/* ---- Binding the parameter struct ---------------------------------------------------------------------------------------- */
+/* ---- Binding the parameter struct
+ * ---------------------------------------------------------------------------------------- */
 
 /* `rest` after "TENSOR" is "", ".stride.AXIS" or ".extent.AXIS". */
 static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
@@ -79,7 +80,8 @@ static qkv_status bind_fields(const spec *s, op_kernel *k) {
   return QKV_OK;
 }
 
-/* ---- Loading -------------------------------------------------------------------------------------------------------------- */
+/* ---- Loading
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void op_kernel_free(const qkv_engine *e, op_kernel *k) {
   if (!k)
@@ -183,7 +185,8 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
   return status;
 }
 
-/* ---- Workspace ------------------------------------------------------------------------------------------------------------- */
+/* ---- Workspace
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static qkv_status size_workspace(qkv_op *op) {
   const spec *s = op->spec->parsed;
@@ -202,10 +205,11 @@ static qkv_status size_workspace(qkv_op *op) {
     if (!kernels[n] || kernels[n]->manifest.nregions == 0)
       continue;
     if (!op->limit_batch || !op->limit_len_q || !op->limit_len_k)
-      return error_set(QKV_INVALID_ARGUMENT,
-                       "family %s needs workspace, whose size follows from declared maxima: set batch, len_q and len_k in "
-                       "qkv_limits",
-                       kernels[n]->manifest.family);
+      return error_set(
+          QKV_INVALID_ARGUMENT,
+          "family %s needs workspace, whose size follows from declared maxima: set batch, len_q and len_k in "
+          "qkv_limits",
+          kernels[n]->manifest.family);
     int64_t bytes = manifest_workspace(&kernels[n]->manifest, sizes, offsets);
     if (bytes < 0)
       return error_set(QKV_INVALID_ARGUMENT, "the workspace for batch %lld, len_q %lld, len_k %lld exceeds 2^63 bytes",
@@ -216,7 +220,8 @@ static qkv_status size_workspace(qkv_op *op) {
   return QKV_OK;
 }
 
-/* ---- The user's calls --------------------------------------------------------------------------------------------------------- */
+/* ---- The user's calls
+ * --------------------------------------------------------------------------------------------------------- */
 
 static qkv_status check_limits(const qkv_limits *l) {
   const struct {
@@ -251,11 +256,8 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   op->limit_batch = l.batch;
   op->limit_len_q = l.len_q;
   op->limit_len_k = l.len_k;
-  const gen_request request = {.arch = e->arch,
-                               .family = l.family,
-                               .phase = l.phase,
-                               .schedule = l.schedule,
-                               .template_path = e->template_path};
+  const gen_request request = {
+      .arch = e->arch, .family = l.family, .phase = l.phase, .schedule = l.schedule, .template_path = e->template_path};
   status = load_kernels(op, &request, l.aligned_only);
   if (status == QKV_OK)
     status = size_workspace(op);
@@ -277,4 +279,6 @@ void qkv_op_free(qkv_op *op) {
   free(op);
 }
 
-size_t qkv_workspace_size(const qkv_op *op) { return op ? (size_t)op->workspace : 0; }
+size_t qkv_workspace_size(const qkv_op *op) {
+  return op ? (size_t)op->workspace : 0;
+}

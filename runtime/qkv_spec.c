@@ -61,7 +61,8 @@ qkv_status qkv_spec_check(const char *path_or_text, int json, qkv_spec **out) {
   if (status == QKV_OK && (!s || !memory || bytes.failed))
     status = error_set(QKV_OUT_OF_MEMORY, "out of memory");
   if (status == QKV_OK)
-    status = parse(is_text ? "<text>" : path_or_text, bytes.bytes ? bytes.bytes : "", bytes.size, json, memory, &s->parsed);
+    status =
+        parse(is_text ? "<text>" : path_or_text, bytes.bytes ? bytes.bytes : "", bytes.size, json, memory, &s->parsed);
   arena_free(memory);
   text_free(&bytes);
   if (status != QKV_OK) {
@@ -78,7 +79,9 @@ qkv_status qkv_spec_load(qkv_engine *engine, const char *path_or_text, qkv_spec 
   return qkv_spec_check(path_or_text, 0, out);
 }
 
-void spec_retain(const qkv_spec *s) { ((qkv_spec *)(uintptr_t)s)->uses++; }
+void spec_retain(const qkv_spec *s) {
+  ((qkv_spec *)(uintptr_t)s)->uses++;
+}
 
 void qkv_spec_free(qkv_spec *s) {
   if (!s || --s->uses > 0)
@@ -148,7 +151,8 @@ qkv_status qkv_spec_get_param(const qkv_spec *s, int n, qkv_param_info *out) {
   return struct_give(out, &info, sizeof info, "out");
 }
 
-qkv_status qkv_spec_param_shape(const qkv_spec *s, int n, int64_t batch, int64_t len_q, int64_t len_k, int64_t shape[4]) {
+qkv_status qkv_spec_param_shape(const qkv_spec *s, int n, int64_t batch, int64_t len_q, int64_t len_k,
+                                int64_t shape[4]) {
   qkv_status status = check_number(s, n, s ? s->parsed->nparams : 0, "parameter");
   if (status == QKV_OK)
     spec_extents(s->parsed, n, batch, len_q, len_k, shape);

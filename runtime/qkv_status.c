@@ -7,9 +7,12 @@
 #include "qkv_internal.h"
 
 #define STRING(x) #x
-#define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch) /* arguments are expanded first */
+#define VERSION(major, minor, patch)                                                                                   \
+  STRING(major) "." STRING(minor) "." STRING(patch) /* arguments are expanded first */
 
-const char *qkv_version(void) { return VERSION(QKV_VERSION_MAJOR, QKV_VERSION_MINOR, QKV_VERSION_PATCH); }
+const char *qkv_version(void) {
+  return VERSION(QKV_VERSION_MAJOR, QKV_VERSION_MINOR, QKV_VERSION_PATCH);
+}
 
 const char *qkv_status_name(qkv_status status) {
   switch (status) {
@@ -52,7 +55,9 @@ const char *qkv_last_error(const qkv_engine *engine) {
   return error_message();
 }
 
-void qkv_string_free(char *string) { free(string); }
+void qkv_string_free(char *string) {
+  free(string);
+}
 
 qkv_tensor qkv_tensor_dense(void *data, qkv_dtype dtype, int rank, const int64_t *shape) {
   qkv_tensor t = {.data = data, .dtype = dtype, .rank = rank};

@@ -1,7 +1,7 @@
 /* qkv_work.c: how much work a call is: visible pairs, floating-point operations, bytes.
  *
- * Counts rows by their derived intervals where the mask is exactly one, and elements only in what is left; heads and batch
- * entries that the mask cannot tell apart are counted once. */
+ * Counts rows by their derived intervals where the mask is exactly one, and elements only in what is left; heads and
+ * batch entries that the mask cannot tell apart are counted once. */
 #include "mask.h"
 #include "qkv_internal.h"
 
@@ -63,8 +63,10 @@ static qkv_status check_mask_params(const spec *s, const qkv_attention_args *arg
     if (!(used >> n & 1))
       continue;
     if (n >= args->nparams || !args->params || (s->params[n].rank > 0 && !args->params[n].tensor.data))
-      return error_set(QKV_INVALID_ARGUMENT, "parameter %s: the mask reads it, so counting the visible pairs needs its value "
-                                             "(in host memory)", s->params[n].name);
+      return error_set(QKV_INVALID_ARGUMENT,
+                       "parameter %s: the mask reads it, so counting the visible pairs needs its value "
+                       "(in host memory)",
+                       s->params[n].name);
     if (args->params[n].tensor.rank != s->params[n].rank)
       return error_set(QKV_INVALID_ARGUMENT, "parameter %s: has rank %d, must have %d", s->params[n].name,
                        args->params[n].tensor.rank, s->params[n].rank);
@@ -100,7 +102,8 @@ qkv_status qkv_work(const qkv_spec *handle, const qkv_attention_args *args, doub
     if (tensors[n]->rank != 4 || tensors[n]->shape[0] < 0 || tensors[n]->shape[1] < 0)
       return error_set(QKV_INVALID_ARGUMENT, "%s: needs rank 4 and extents of at least 0", n ? "k" : "q");
   double pairs = 0, batch = (double)args->q.shape[0];
-  double rows_q = batch * (double)args->q.shape[1] * s->heads_q, rows_k = batch * (double)args->k.shape[1] * s->heads_kv;
+  double rows_q = batch * (double)args->q.shape[1] * s->heads_q,
+         rows_k = batch * (double)args->k.shape[1] * s->heads_kv;
   qkv_status status = flops ? work_visible(s, args, &pairs) : QKV_OK;
   if (status != QKV_OK)
     return status;

@@ -50,8 +50,8 @@ static reference_position row_position(const reference_problem *p, int64_t b, in
                               .len_k = len_k};
 }
 
-static double score_of(const reference_problem *p, const reference_position *at, const double *query,
-                       const double *key, int64_t dim) {
+static double score_of(const reference_problem *p, const reference_position *at, const double *query, const double *key,
+                       int64_t dim) {
   if (p->mask && !p->mask(p->user, at))
     return -INFINITY;
   double dot = 0;
@@ -133,7 +133,8 @@ qkv_status reference_attention(const reference_problem *p) {
   buffers m = {doubles(1, dim_qk), doubles(len_k, dim_qk), doubles(len_k, dim_v), doubles(1, len_k), doubles(1, dim_v)};
   if (!m.query || !m.keys || !m.values || !m.scores || !m.output) {
     buffers_free(&m);
-    return error_set(QKV_OUT_OF_MEMORY, "the reference needs more memory than there is for %lld keys", (long long)len_k);
+    return error_set(QKV_OUT_OF_MEMORY, "the reference needs more memory than there is for %lld keys",
+                     (long long)len_k);
   }
   for (int64_t b = 0; b < batch; b++)
     for (int64_t hk = 0; hk < p->heads_kv; hk++) {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef void *context;
-static char contexts[8];     /* the primary context of GPU n is &contexts[n] */
+static char contexts[8]; /* the primary context of GPU n is &contexts[n] */
 static _Thread_local context stack[16];
 _Thread_local int stub_depth;
 int stub_pushes, stub_launches, stub_shared_limit, stub_modules;
@@ -28,11 +28,13 @@ static int fails(const char *symbol) {
     int error_ = fails(#symbol);                                                                                       \
     if (error_)                                                                                                        \
       return error_;                                                                                                   \
-    __VA_ARGS__;                                                                                                              \
+    __VA_ARGS__;                                                                                                       \
     return 0;                                                                                                          \
   }
 
-static int gpus(void) { return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2; }
+static int gpus(void) {
+  return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
+}
 /* Work needs a context, as in the real driver: CUDA_ERROR_INVALID_CONTEXT. */
 #define NEED_CONTEXT                                                                                                   \
   if (!stub_depth)                                                                                                     \
@@ -41,38 +43,50 @@ static int gpus(void) { return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_G
 STUB(cuInit, (unsigned flags), (void)flags)
 STUB(cuDriverGetVersion, (int *version), *version = getenv("QKV_STUB_OLD") ? 11080 : 13000)
 STUB(cuGetErrorName, (int error, const char **name),
-     *name = error == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : error == 201 ? "CUDA_ERROR_INVALID_CONTEXT" : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : NULL)
+     *name = error == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
+             : error == 201 ? "CUDA_ERROR_INVALID_CONTEXT"
+             : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                            : NULL)
 STUB(cuGetErrorString, (int error, const char **text), (void)error; *text = "a stub's error")
 STUB(cuDeviceGetCount, (int *count), *count = gpus())
 STUB(cuDeviceGet, (int *device, int ordinal), *device = ordinal)
 STUB(cuDeviceGetName, (char *name, int size, int device), snprintf(name, (size_t)size, "Stub %d", device))
-STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device;
-     *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 16 ? 132 : 1 << 20)
-STUB(cuDeviceTotalMem_v2, (size_t *bytes, int device), (void)device; *bytes = (size_t)1 << 30)
-STUB(cuDevicePrimaryCtxRetain, (context *c, int device), *c = &contexts[device])
+STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device; *value = attribute == 75   ? 9
+                                                                                           : attribute == 76 ? 0
+                                                                                           : attribute == 16 ? 132
+                                                                                                             : 1 << 20)
+STUB(cuDeviceTotalMem_v2, (size_t * bytes, int device), (void)device; *bytes = (size_t)1 << 30)
+STUB(cuDevicePrimaryCtxRetain, (context * c, int device), *c = &contexts[device])
 STUB(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
-STUB(cuCtxGetCurrent, (context *c), *c = stub_depth ? stack[stub_depth - 1] : NULL)
+STUB(cuCtxGetCurrent, (context * c), *c = stub_depth ? stack[stub_depth - 1] : NULL)
 STUB(cuCtxGetDevice, (int *device), NEED_CONTEXT; *device = (int)((char *)stack[stub_depth - 1] - contexts))
 STUB(cuCtxPushCurrent_v2, (context c), stack[stub_depth++] = c; stub_pushes++)
-STUB(cuCtxPopCurrent_v2, (context *c), NEED_CONTEXT; *c = stack[--stub_depth])
+STUB(cuCtxPopCurrent_v2, (context * c), NEED_CONTEXT; *c = stack[--stub_depth])
 STUB(cuCtxSynchronize, (void), NEED_CONTEXT)
-STUB(cuMemAlloc_v2, (uintptr_t *memory, size_t bytes), NEED_CONTEXT; *memory = (uintptr_t)malloc(bytes))
+STUB(cuMemAlloc_v2, (uintptr_t * memory, size_t bytes), NEED_CONTEXT; *memory = (uintptr_t)malloc(bytes))
 STUB(cuMemFree_v2, (uintptr_t memory), NEED_CONTEXT; free((void *)memory))
 STUB(cuMemcpyHtoD_v2, (uintptr_t to, const void *from, size_t bytes), NEED_CONTEXT; memcpy((void *)to, from, bytes))
 STUB(cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes), NEED_CONTEXT; memcpy(to, (void *)from, bytes))
 STUB(cuLibraryLoadData, (void **library, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f),
-     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image; *library = malloc(1); stub_modules++)
+     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image;
+     *library = malloc(1); stub_modules++)
 STUB(cuLibraryUnload, (void *library), free(library); stub_modules--)
-STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!strcmp(name, "absent")) return 500; *kernel = library)
+STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!strcmp(name, "absent")) return 500;
+     *kernel = library)
 STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; *function = kernel)
-STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)attribute, (void)kernel, (void)device;
+STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)attribute, (void)kernel,
+     (void)device;
      stub_shared_limit = value)
-STUB(cuLaunchKernel, (void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                      void *stream, void **params, void **extra),
-     NEED_CONTEXT; (void)kernel, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params, (void)extra;
+STUB(cuLaunchKernel,
+     (void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+      void *stream, void **params, void **extra),
+     NEED_CONTEXT;
+     (void)kernel, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params,
+     (void)extra;
      stub_launches++)
 STUB(cuEventCreate, (void **event, unsigned flags), NEED_CONTEXT; (void)flags; *event = malloc(1))
 STUB(cuEventDestroy_v2, (void *event), NEED_CONTEXT; free(event))
 STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (void)stream)
 STUB(cuEventSynchronize, (void *event), NEED_CONTEXT; (void)event)
-STUB(cuEventElapsedTime, (float *milliseconds, void *from, void *to), NEED_CONTEXT; (void)from, (void)to; *milliseconds = 2.0f)
+STUB(cuEventElapsedTime, (float *milliseconds, void *from, void *to), NEED_CONTEXT; (void)from, (void)to;
+     *milliseconds = 2.0f)

@@ -1,11 +1,11 @@
 /* filesystem.c: makes the file system fail where a test wants it to.
  *
- * Either linked into a test (#include "fault/filesystem.c": the executable's functions come before libc's) or built as a
- * preload library (cc -shared -fPIC tests/fault/filesystem.c -o fault.so; LD_PRELOAD=fault.so qkvc ...).
+ * Either linked into a test (#include "fault/filesystem.c": the executable's functions come before libc's) or built as
+ * a preload library (cc -shared -fPIC tests/fault/filesystem.c -o fault.so; LD_PRELOAD=fault.so qkvc ...).
  *
- * $QKV_FAULT is "FUNCTION:WHAT[:SKIP[:COUNT]]": after SKIP calls (0) the next COUNT calls (all) of FUNCTION fail. WHAT is an
- * errno name, "short" (write and read move half of what was asked) or "lost" (rename succeeds and the file is gone). Only cache files are
- * touched: those whose name holds ".tmp-" or ".kernel". */
+ * $QKV_FAULT is "FUNCTION:WHAT[:SKIP[:COUNT]]": after SKIP calls (0) the next COUNT calls (all) of FUNCTION fail. WHAT
+ * is an errno name, "short" (write and read move half of what was asked) or "lost" (rename succeeds and the file is
+ * gone). Only cache files are touched: those whose name holds ".tmp-" or ".kernel". */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -51,9 +51,13 @@ static int fault_errno(const char *what) {
   return 0;
 }
 
-static int fault_path(const char *path) { return strstr(path, ".tmp-") || strstr(path, ".kernel"); }
+static int fault_path(const char *path) {
+  return strstr(path, ".tmp-") || strstr(path, ".kernel");
+}
 
-static int fault_fd(int fd) { return fd >= 0 && fd < (int)sizeof fault_watched && fault_watched[fd]; }
+static int fault_fd(int fd) {
+  return fd >= 0 && fd < (int)sizeof fault_watched && fault_watched[fd];
+}
 
 /* Sets errno and gives 1 when the call is to fail with an errno. */
 static int fault_fails(int watched, const char *function, const char **what) {

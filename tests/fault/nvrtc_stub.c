@@ -1,8 +1,8 @@
 /* nvrtc_stub.c: an NVRTC that fails on demand. Built by a test as a shared object and named by $QKV_NVRTC.
  *
  * $QKV_STUB: arch (the architecture is unknown), empty (success, no image), garbage (success, an image that is no ELF),
- * builtins (the companion library is missing), memory, syntax (a compile error), old (version 11.8), anything else: works. Compiled
- * with -DMISSING it lacks a function. */
+ * builtins (the companion library is missing), memory, syntax (a compile error), old (version 11.8), anything else:
+ * works. Compiled with -DMISSING it lacks a function. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ static int is(const char *mode) {
 int nvrtcVersion(int *major, int *minor);
 int nvrtcGetNumSupportedArchs(int *count);
 int nvrtcGetSupportedArchs(int *archs);
-int nvrtcCreateProgram(void **program, const char *source, const char *name, int headers, const char *const *texts, const char *const *names);
+int nvrtcCreateProgram(void **program, const char *source, const char *name, int headers, const char *const *texts,
+                       const char *const *names);
 int nvrtcDestroyProgram(void **program);
 int nvrtcCompileProgram(void *program, int count, const char *const *options);
 int nvrtcGetCUBINSize(void *program, size_t *size);
@@ -30,15 +31,23 @@ static const char *stub_log(void) {
                           : "ptxas info    : Compile time = 1.000 ms\nptxas info    : Used 7 registers\n";
 }
 
-int nvrtcVersion(int *major, int *minor) { return *major = is("old") ? 11 : 12, *minor = 3, 0; }
-int nvrtcGetNumSupportedArchs(int *count) { return *count = 2, 0; }
-int nvrtcGetSupportedArchs(int *archs) { return archs[0] = 70, archs[1] = 86, 0; }
+int nvrtcVersion(int *major, int *minor) {
+  return *major = is("old") ? 11 : 12, *minor = 3, 0;
+}
+int nvrtcGetNumSupportedArchs(int *count) {
+  return *count = 2, 0;
+}
+int nvrtcGetSupportedArchs(int *archs) {
+  return archs[0] = 70, archs[1] = 86, 0;
+}
 int nvrtcCreateProgram(void **program, const char *source, const char *name, int headers, const char *const *texts,
                        const char *const *names) {
   (void)source, (void)name, (void)headers, (void)texts, (void)names;
   return *program = malloc(1), 0;
 }
-int nvrtcDestroyProgram(void **program) { return free(*program), *program = NULL, 0; }
+int nvrtcDestroyProgram(void **program) {
+  return free(*program), *program = NULL, 0;
+}
 int nvrtcCompileProgram(void *program, int count, const char *const *options) {
   (void)program;
   for (int n = 0; n < count; n++) /* options that version 12.3 does not know */
@@ -46,7 +55,9 @@ int nvrtcCompileProgram(void *program, int count, const char *const *options) {
       return 5;
   return is("arch") ? 5 : is("builtins") ? 7 : is("memory") ? 1 : is("syntax") ? 6 : 0;
 }
-int nvrtcGetCUBINSize(void *program, size_t *size) { return (void)program, *size = is("empty") ? 0 : 64, 0; }
+int nvrtcGetCUBINSize(void *program, size_t *size) {
+  return (void)program, *size = is("empty") ? 0 : 64, 0;
+}
 #ifndef MISSING
 int nvrtcGetCUBIN(void *program, char *cubin) {
   (void)program;
@@ -54,6 +65,12 @@ int nvrtcGetCUBIN(void *program, char *cubin) {
   return memcpy(cubin, is("garbage") ? "no" : "\177ELF", is("garbage") ? 2 : 4), 0;
 }
 #endif
-int nvrtcGetProgramLogSize(void *program, size_t *size) { return (void)program, *size = strlen(stub_log()) + 1, 0; }
-int nvrtcGetProgramLog(void *program, char *log) { return (void)program, strcpy(log, stub_log()), 0; }
-const char *nvrtcGetErrorString(int result) { return result ? "NVRTC_ERROR_STUB" : "NVRTC_SUCCESS"; }
+int nvrtcGetProgramLogSize(void *program, size_t *size) {
+  return (void)program, *size = strlen(stub_log()) + 1, 0;
+}
+int nvrtcGetProgramLog(void *program, char *log) {
+  return (void)program, strcpy(log, stub_log()), 0;
+}
+const char *nvrtcGetErrorString(int result) {
+  return result ? "NVRTC_ERROR_STUB" : "NVRTC_SUCCESS";
+}

@@ -1,5 +1,6 @@
-/* test_cache.c: entries survive or are refused, never half believed: damage in every byte, swapped entries, foreign owners,
- * unusable directories, a full disk, failing system calls, and many processes on one key with some of them killed. */
+/* test_cache.c: entries survive or are refused, never half believed: damage in every byte, swapped entries, foreign
+ * owners, unusable directories, a full disk, failing system calls, and many processes on one key with some of them
+ * killed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,8 @@ static cache *open_in(const char *folder) {
 
 /* An entry whose bytes depend on `seed`; freed with cache_entry_free. */
 static cache_entry make_entry(unsigned seed, size_t image_size) {
-  cache_entry e = {.manifest = malloc(64), .image = malloc(image_size + 1), .image_size = image_size, .log = malloc(64)};
+  cache_entry e = {
+      .manifest = malloc(64), .image = malloc(image_size + 1), .image_size = image_size, .log = malloc(64)};
   snprintf(e.manifest, 64, "manifest %u", seed);
   e.manifest_size = strlen(e.manifest);
   snprintf(e.log, 64, "log %u", seed);
@@ -328,10 +330,10 @@ static void test_failing_calls(void **state) {
     int writes; /* result of cache_write */
     int lost;   /* the entry is not there afterwards although it was written */
   } rows[] = {
-      {"open:EROFS", -1, 0},   {"open:EACCES", -1, 0},    {"write:ENOSPC", -1, 0},  {"write:EIO", -1, 0},
-      {"write:short", 0, 0},   {"write:short:0:3", 0, 0}, {"write:EINTR:0:2", 0, 0}, {"write:ENOSPC:0:1", 0, 0},
-      {"fsync:EIO", -1, 0},    {"fsync:EDQUOT", -1, 0},   {"close:EIO", -1, 0},     {"rename:ENOENT", -1, 0},
-      {"rename:ESTALE", -1, 0}, {"rename:EBUSY", -1, 0},  {"rename:lost", 0, 1},
+      {"open:EROFS", -1, 0},    {"open:EACCES", -1, 0},    {"write:ENOSPC", -1, 0},   {"write:EIO", -1, 0},
+      {"write:short", 0, 0},    {"write:short:0:3", 0, 0}, {"write:EINTR:0:2", 0, 0}, {"write:ENOSPC:0:1", 0, 0},
+      {"fsync:EIO", -1, 0},     {"fsync:EDQUOT", -1, 0},   {"close:EIO", -1, 0},      {"rename:ENOENT", -1, 0},
+      {"rename:ESTALE", -1, 0}, {"rename:EBUSY", -1, 0},   {"rename:lost", 0, 1},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
     char key[CACHE_KEY_SIZE], folder[32];
@@ -455,7 +457,7 @@ static void test_size_limit(void **state) {
   assert_int_equal(access(stale, F_OK), -1); /* swept */
   assert_int_equal(access(fresh, F_OK), 0);
   assert_int_equal(read_entry(c, 3, 10000), CACHE_HIT); /* used: now the youngest */
-  publish_entry(c, 4, 10000);                            /* 50 kB and headers: over */
+  publish_entry(c, 4, 10000);                           /* 50 kB and headers: over */
   static const cache_result want[] = {CACHE_HIT, CACHE_HIT, CACHE_MISS, CACHE_HIT, CACHE_HIT};
   for (unsigned seed = 0; seed < 5; seed++)
     if (read_entry(c, seed, 10000) != want[seed])
@@ -531,9 +533,10 @@ static void test_speed(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(test_round_trip),      TEST(test_keys_differ),          TEST(test_damage),           TEST(test_swapped_entries),
-      TEST(test_strange_entries), TEST(test_foreign_owner),        TEST(test_unusable_directories),
-      TEST(test_directory_choice), TEST(test_failing_calls),       TEST(test_failing_reads),    TEST(test_directory_vanishes),
-      TEST(test_processes),       TEST(test_size_limit),           TEST(test_list_and_clear),   TEST(test_speed)};
+      TEST(test_round_trip),           TEST(test_keys_differ),        TEST(test_damage),
+      TEST(test_swapped_entries),      TEST(test_strange_entries),    TEST(test_foreign_owner),
+      TEST(test_unusable_directories), TEST(test_directory_choice),   TEST(test_failing_calls),
+      TEST(test_failing_reads),        TEST(test_directory_vanishes), TEST(test_processes),
+      TEST(test_size_limit),           TEST(test_list_and_clear),     TEST(test_speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_compiler_nvrtc.c: finding NVRTC, compiling with it, and every way in which it can fail, with a stub that fails on
- * demand. The library is looked for once per process, so each search runs in a child of its own. */
+/* test_compiler_nvrtc.c: finding NVRTC, compiling with it, and every way in which it can fail, with a stub that fails
+ * on demand. The library is looked for once per process, so each search runs in a child of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,10 +28,15 @@ static int build_stubs(void **state) {
   char command[1024];
   if (!mkdtemp(folder))
     return -1;
-  snprintf(stub, sizeof stub, "%s/libst\xc3\xbc" "b.so", folder);
+  snprintf(stub, sizeof stub,
+           "%s/libst\xc3\xbc"
+           "b.so",
+           folder);
   snprintf(missing, sizeof missing, "%s/missing.so", folder);
-  snprintf(command, sizeof command, "cc -shared -fPIC -o %s %s/tests/fault/nvrtc_stub.c && cc -shared -fPIC -DMISSING -o %s "
-           "%s/tests/fault/nvrtc_stub.c", stub, QKV_SOURCE_DIR, missing, QKV_SOURCE_DIR);
+  snprintf(command, sizeof command,
+           "cc -shared -fPIC -o %s %s/tests/fault/nvrtc_stub.c && cc -shared -fPIC -DMISSING -o %s "
+           "%s/tests/fault/nvrtc_stub.c",
+           stub, QKV_SOURCE_DIR, missing, QKV_SOURCE_DIR);
   if (system("cc --version >/dev/null 2>&1") == 0)
     return system(command);
   stub[0] = 0;
@@ -45,8 +50,8 @@ static int remove_stubs(void **state) {
   return system(command);
 }
 
-/* In a child with $QKV_NVRTC = library and $QKV_STUB = mode: compiles the probe; 0 when the status is `want` and the message holds
- * both words. */
+/* In a child with $QKV_NVRTC = library and $QKV_STUB = mode: compiles the probe; 0 when the status is `want` and the
+ * message holds both words. */
 static int child_compile(const char *library, const char *mode, qkv_status want, const char *word, const char *other) {
   pid_t child = fork();
   if (child == 0) {
@@ -57,7 +62,8 @@ static int child_compile(const char *library, const char *mode, qkv_status want,
     int good = status == want && (want == QKV_OK ? image.size == 64 : image.bytes == NULL) &&
                (want == QKV_OK || (strstr(error_message(), word) && strstr(error_message(), other)));
     if (!good)
-      fprintf(stderr, "QKV_NVRTC=%s QKV_STUB=%s: status %d, message: %s\n", library, mode, (int)status, error_message());
+      fprintf(stderr, "QKV_NVRTC=%s QKV_STUB=%s: status %d, message: %s\n", library, mode, (int)status,
+              error_message());
     if (good && status == QKV_OK)
       good = strstr(image.log, "Used 7") && !strstr(image.log, "Compile time");
     image_free(&image);
@@ -93,7 +99,8 @@ static void test_stub(void **state) {
 static void test_not_found(void **state) {
   (void)state;
   assert_int_equal(child_compile("/nonexistent/libnvrtc.so", "", QKV_NO_COMPILER, "/nonexistent/libnvrtc.so: not there",
-                                 "pip install"), 0);
+                                 "pip install"),
+                   0);
   assert_int_equal(child_compile("/etc/hostname", "", QKV_NO_COMPILER, "/etc/hostname", "QKV_NVRTC is set"), 0);
 }
 
@@ -155,8 +162,10 @@ static void test_refusals(void **state) {
       {probe, "", QKV_UNKNOWN_ARCH, "supports"},
       {"extern \"C\" __global__ void probe() { $(x); }", "sm_80", QKV_COMPILE_ERROR, "kernel.cu(1): error"},
       {"extern \"C\" __global__ void probe() { asm volatile(\"bogus;\"); }", "sm_80", QKV_COMPILE_ERROR, "ptxas"},
-      {"extern \"C\" __global__ void probe(float *p) { __shared__ float x[99999]; x[threadIdx.x] = *p; __syncthreads(); *p = "
-       "x[(int)*p]; }", "sm_80", QKV_COMPILE_ERROR, "more static shared memory"},
+      {"extern \"C\" __global__ void probe(float *p) { __shared__ float x[99999]; x[threadIdx.x] = *p; "
+       "__syncthreads(); *p = "
+       "x[(int)*p]; }",
+       "sm_80", QKV_COMPILE_ERROR, "more static shared memory"},
       {"#include <cuda_fp16.h>\n", "sm_80", QKV_COMPILE_ERROR, "cuda_fp16.h"},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
@@ -172,7 +181,8 @@ static void test_refusals(void **state) {
 static void *compile_one(void *user) {
   char source[256];
   device_image image;
-  snprintf(source, sizeof source, "extern \"C\" __global__ void probe(float *p) { p[threadIdx.x] = %d; }", *(int *)user);
+  snprintf(source, sizeof source, "extern \"C\" __global__ void probe(float *p) { p[threadIdx.x] = %d; }",
+           *(int *)user);
   *(int *)user = compiler_nvrtc.compile(source, "sm_80", &image) == QKV_OK && image.size > 0;
   image_free(&image);
   return NULL;
@@ -250,15 +260,16 @@ static void test_log_resources(void **state) {
   assert_int_equal(r.registers, -1);
   log_resources(NULL, "a", &r);
   assert_int_equal(r.registers, -1);
-  static const char note[] = "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
+  static const char note[] =
+      "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
   assert_true(log_is_note(note, sizeof note - 1));
   assert_false(log_is_note(log, 28));
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found), cmocka_unit_test(test_log_places),
-      cmocka_unit_test(test_log_resources), cmocka_unit_test(test_compiles),  cmocka_unit_test(test_same_bytes),
-      cmocka_unit_test(test_refusals),   cmocka_unit_test(test_threads)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found),
+                                     cmocka_unit_test(test_log_places), cmocka_unit_test(test_log_resources),
+                                     cmocka_unit_test(test_compiles),   cmocka_unit_test(test_same_bytes),
+                                     cmocka_unit_test(test_refusals),   cmocka_unit_test(test_threads)};
   return cmocka_run_group_tests(tests, build_stubs, remove_stubs);
 }

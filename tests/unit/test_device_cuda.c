@@ -1,5 +1,5 @@
-/* test_device_cuda.c: the CUDA device's own logic against a stub of the driver: contexts are left as they were found, errors carry the
- * driver's names, failures leak nothing, and a missing or old driver is told apart from a missing GPU.
+/* test_device_cuda.c: the CUDA device's own logic against a stub of the driver: contexts are left as they were found,
+ * errors carry the driver's names, failures leak nothing, and a missing or old driver is told apart from a missing GPU.
  *
  * The stub must be found as libcuda.so.1, so the test builds it and starts itself again with LD_LIBRARY_PATH. */
 #include <setjmp.h>
@@ -113,11 +113,11 @@ static void test_contexts(void **state) {
 /* Each driver function fails once: a typed error with the driver's name for it, no context left behind. */
 static void test_failures(void **state) {
   (void)state;
-  static const char *const symbols[] = {"cuCtxPushCurrent_v2",  "cuMemAlloc_v2",      "cuMemcpyHtoD_v2",  "cuMemcpyDtoH_v2",
-                                        "cuLibraryLoadData",    "cuLibraryGetKernel", "cuKernelSetAttribute",
-                                        "cuKernelGetFunction",  "cuLaunchKernel",     "cuEventCreate",    "cuEventRecord",
-                                        "cuEventSynchronize",   "cuEventElapsedTime", "cuCtxSynchronize", "cuMemFree_v2",
-                                        "cuDeviceGetAttribute", "cuDeviceGetName"};
+  static const char *const symbols[] = {
+      "cuCtxPushCurrent_v2",  "cuMemAlloc_v2",        "cuMemcpyHtoD_v2",     "cuMemcpyDtoH_v2",  "cuLibraryLoadData",
+      "cuLibraryGetKernel",   "cuKernelSetAttribute", "cuKernelGetFunction", "cuLaunchKernel",   "cuEventCreate",
+      "cuEventRecord",        "cuEventSynchronize",   "cuEventElapsedTime",  "cuCtxSynchronize", "cuMemFree_v2",
+      "cuDeviceGetAttribute", "cuDeviceGetName"};
   const device_ops *ops = &device_cuda;
   for (size_t n = 0; n < sizeof symbols / sizeof *symbols; n++) {
     device *d;
@@ -215,7 +215,8 @@ static void test_drivers(void **state) {
       qkv_status status = device_cuda.open(0, NULL, &d);
       int good = status == rows[n].want && !d && strstr(error_message(), rows[n].word);
       if (!good)
-        fprintf(stderr, "%s=%s: status %d, message: %s\n", rows[n].variable, rows[n].value, (int)status, error_message());
+        fprintf(stderr, "%s=%s: status %d, message: %s\n", rows[n].variable, rows[n].value, (int)status,
+                error_message());
       _exit(!good);
     }
     int status = -1;
@@ -229,7 +230,8 @@ static int start_with_stub(char **argv) {
   char folder[] = "/tmp/qkv-cuda-XXXXXX", command[512];
   if (!mkdtemp(folder))
     return 1;
-  snprintf(command, sizeof command, "cc -shared -fPIC -w -o %s/libcuda.so.1 %s/tests/fault/cuda_stub.c", folder, QKV_SOURCE_DIR);
+  snprintf(command, sizeof command, "cc -shared -fPIC -w -o %s/libcuda.so.1 %s/tests/fault/cuda_stub.c", folder,
+           QKV_SOURCE_DIR);
   if (system("cc --version >/dev/null 2>&1")) {
     rmdir(folder);
     fprintf(stderr, "no C compiler to build the stub: skipped\n");

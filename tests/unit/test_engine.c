@@ -1,5 +1,5 @@
-/* test_engine.c: engines, specs and builds without a device: options and environment, cache behaviour as the user sees it,
- * failing templates and sources, many threads on one key, comma-decimal locales. */
+/* test_engine.c: engines, specs and builds without a device: options and environment, cache behaviour as the user sees
+ * it, failing templates and sources, many threads on one key, comma-decimal locales. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,8 +44,8 @@ static void count_warning(qkv_log_level level, const char *message, void *user) 
 
 static int begin(void **state) {
   (void)state;
-  static const char *const variables[] = {"QKV_DEVICE", "QKV_CACHE_DIR", "QKV_TEMPLATE_PATH", "QKV_ARCH", "QKV_DISABLE_JIT",
-                                          "QKV_EMU_SEED"};
+  static const char *const variables[] = {"QKV_DEVICE", "QKV_CACHE_DIR",   "QKV_TEMPLATE_PATH",
+                                          "QKV_ARCH",   "QKV_DISABLE_JIT", "QKV_EMU_SEED"};
   for (size_t n = 0; n < sizeof variables / sizeof *variables; n++)
     unsetenv(variables[n]);
   strcpy(root, "/tmp/qkv-engine-XXXXXX");
@@ -104,7 +104,8 @@ static void assert_fails(qkv_status got, qkv_status want, const char *word) {
              qkv_status_name(want), word);
 }
 
-/* ---- Options ------------------------------------------------------------------------------------------------------------- */
+/* ---- Options
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static void test_names(void **state) {
   (void)state;
@@ -121,9 +122,12 @@ static void test_bad_options(void **state) {
     qkv_status want;
     const char *word;
   } rows[] = {
-      {"gpu", NULL, QKV_INVALID_ARGUMENT, "gpu"},       {"cuda:", NULL, QKV_INVALID_ARGUMENT, "cuda:"},
-      {"cuda:-1", NULL, QKV_INVALID_ARGUMENT, "cuda:-1"}, {"cuda:1x", NULL, QKV_INVALID_ARGUMENT, "cuda:1x"},
-      {"cuda:99", NULL, QKV_NO_DEVICE, "CUDA"},         {"none", "sm_999", QKV_UNKNOWN_ARCH, "sm_90a"},
+      {"gpu", NULL, QKV_INVALID_ARGUMENT, "gpu"},
+      {"cuda:", NULL, QKV_INVALID_ARGUMENT, "cuda:"},
+      {"cuda:-1", NULL, QKV_INVALID_ARGUMENT, "cuda:-1"},
+      {"cuda:1x", NULL, QKV_INVALID_ARGUMENT, "cuda:1x"},
+      {"cuda:99", NULL, QKV_NO_DEVICE, "CUDA"},
+      {"none", "sm_999", QKV_UNKNOWN_ARCH, "sm_90a"},
       {"emu", "tpu", QKV_UNKNOWN_ARCH, "tpu"},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
@@ -185,7 +189,8 @@ static void test_older_structs(void **state) {
   qkv_close(e);
 }
 
-/* ---- Specs ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Specs
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void test_spec(void **state) {
   (void)state;
@@ -237,7 +242,8 @@ static void test_bad_specs(void **state) {
   assert_fails(qkv_spec_check("qkvc: 1\nhead_dims: 3\n", 1, &s), QKV_BAD_SPEC, "\"line\"");
 }
 
-/* ---- Generating and building ------------------------------------------------------------------------------------------------ */
+/* ---- Generating and building
+ * ------------------------------------------------------------------------------------------------ */
 
 static void test_generate(void **state) {
   (void)state;
@@ -297,8 +303,8 @@ static void test_build_and_cache(void **state) {
   assert_int_equal(warm.entries[0].registers, cold.entries[0].registers);
   assert_int_equal(warm.image_bytes, cold.image_bytes);
   print_message("cold: render %.1f ms, compile %.0f ms; warm: render %.1f ms, read and verify %.2f ms (%lld bytes)\n",
-                cold.render_seconds * 1e3, cold.compile_seconds * 1e3, warm.render_seconds * 1e3, warm.load_seconds * 1e3,
-                (long long)warm.image_bytes);
+                cold.render_seconds * 1e3, cold.compile_seconds * 1e3, warm.render_seconds * 1e3,
+                warm.load_seconds * 1e3, (long long)warm.image_bytes);
   qkv_build_report other = build_tiny(e, "sm_80", QKV_OK);
   assert_string_not_equal(other.key, cold.key);
   assert_int_equal(counters_of(e).compiles, 2);
@@ -430,7 +436,9 @@ static void test_compile_error(void **state) {
   qkv_close(e);
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Threads
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct worker {
   qkv_engine *engine;
@@ -472,7 +480,9 @@ static void test_threads(void **state) {
   qkv_close(e);
 }
 
-/* ---- Reports -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Reports
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void test_explain(void **state) {
   (void)state;
@@ -480,7 +490,8 @@ static void test_explain(void **state) {
   qkv_spec *s = load_tiny(e);
   char *text;
   assert_int_equal(qkv_explain(e, s, NULL, 0, &text), QKV_OK);
-  static const char *const words[] = {"attention_forward_sm80", "attention_naive", "tile_m=", "k <= q", "one ", "FLOP/byte"};
+  static const char *const words[] = {
+      "attention_forward_sm80", "attention_naive", "tile_m=", "k <= q", "one ", "FLOP/byte"};
   for (size_t n = 0; n < sizeof words / sizeof *words; n++)
     if (!strstr(text, words[n]))
       fail_msg("'%s' is missing in:\n%s", words[n], text);
@@ -515,7 +526,9 @@ static void test_doctor(void **state) {
   }
 }
 
-/* ---- Locale ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- Locale
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Everything that prints or reads numbers, as one text. */
 static char *all_texts(void) {
@@ -570,10 +583,10 @@ static void test_locale(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {
-      TEST(test_names),         TEST(test_bad_options),     TEST(test_environment), TEST(test_older_structs),
-      TEST(test_spec),          TEST(test_bad_specs),       TEST(test_generate),    TEST(test_build_and_cache),
-      TEST(test_cache_calls),   TEST(test_disabled_jit),    TEST(test_unusable_cache), TEST(test_template_error),
-      TEST(test_compile_error), TEST(test_threads),         TEST(test_explain),     TEST(test_doctor),
+      TEST(test_names),         TEST(test_bad_options),  TEST(test_environment),    TEST(test_older_structs),
+      TEST(test_spec),          TEST(test_bad_specs),    TEST(test_generate),       TEST(test_build_and_cache),
+      TEST(test_cache_calls),   TEST(test_disabled_jit), TEST(test_unusable_cache), TEST(test_template_error),
+      TEST(test_compile_error), TEST(test_threads),      TEST(test_explain),        TEST(test_doctor),
       TEST(test_locale)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

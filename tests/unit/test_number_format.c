@@ -1,5 +1,5 @@
-/* test_number_format.c: every pattern of the 8- and 16-bit formats, against a definition written here: the nearest of all
- * finite values, ties to the even pattern. */
+/* test_number_format.c: every pattern of the 8- and 16-bit formats, against a definition written here: the nearest of
+ * all finite values, ties to the even pattern. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,7 +37,8 @@ static unsigned bits_of(const struct format *f, double value) {
   return f->bits == 8 ? byte : half;
 }
 
-/* Reading then writing gives the same pattern; values rise with positive patterns; the largest is the documented one. */
+/* Reading then writing gives the same pattern; values rise with positive patterns; the largest is the documented one.
+ */
 static void test_patterns(void **state) {
   (void)state;
   for (int n = 0; n < FORMATS; n++) {

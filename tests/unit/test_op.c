@@ -1,5 +1,6 @@
-/* test_op.c: prepared ops on the emulated device: the whole way from a spec to numbers, every wrong argument refused by name, two threads
- * preparing at once, cached kernels that the device refuses, and a launch path that never compiles. */
+/* test_op.c: prepared ops on the emulated device: the whole way from a spec to numbers, every wrong argument refused by
+ * name, two threads preparing at once, cached kernels that the device refuses, and a launch path that never compiles.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +75,8 @@ static qkv_counters counters_of(const qkv_engine *e) {
   return c;
 }
 
-/* ---- A call: tensors on the host, their copies on the device, and the reference's answer ----------------------------------- */
+/* ---- A call: tensors on the host, their copies on the device, and the reference's answer
+ * ----------------------------------- */
 
 enum { Q, K, V, O, LSE, LSE_SINK, SINK, SLOPE, DOC, TENSORS };
 
@@ -129,7 +131,8 @@ static void fill(const qkv_tensor *t, int integers) {
       offset += rest % t->shape[d] * t->stride[d];
       rest /= t->shape[d];
     }
-    tensor_store((char *)t->data + offset * dtype_size(t->dtype), t->dtype, integers ? (double)(e * 7 % 5) : random_number());
+    tensor_store((char *)t->data + offset * dtype_size(t->dtype), t->dtype,
+                 integers ? (double)(e * 7 % 5) : random_number());
   }
 }
 
@@ -148,8 +151,15 @@ static void make_call(call *c, int64_t batch, int64_t len_q, int64_t len_k, cons
   c->host_params[2].value = 3;
   a->params = c->host_params;
   a->nparams = 3;
-  qkv_tensor *tensors[] = {&a->q, &a->k, &a->v, &a->o, &a->lse, &a->lse_with_sink, &a->sink,
-                           &c->host_params[0].tensor, &c->host_params[1].tensor};
+  qkv_tensor *tensors[] = {&a->q,
+                           &a->k,
+                           &a->v,
+                           &a->o,
+                           &a->lse,
+                           &a->lse_with_sink,
+                           &a->sink,
+                           &c->host_params[0].tensor,
+                           &c->host_params[1].tensor};
   for (int n = 0; n < TENSORS; n++) {
     c->host_tensors[n] = tensors[n];
     lay_out(tensors[n], n <= O ? l : &plain, &c->bytes[n]);
@@ -164,8 +174,15 @@ static void make_call(call *c, int64_t batch, int64_t len_q, int64_t len_k, cons
   memcpy(c->device_params, c->host_params, sizeof c->device_params);
   c->device.params = c->device_params;
   qkv_attention_args *d = &c->device;
-  qkv_tensor *copies[] = {&d->q, &d->k, &d->v, &d->o, &d->lse, &d->lse_with_sink, &d->sink,
-                          &c->device_params[0].tensor, &c->device_params[1].tensor};
+  qkv_tensor *copies[] = {&d->q,
+                          &d->k,
+                          &d->v,
+                          &d->o,
+                          &d->lse,
+                          &d->lse_with_sink,
+                          &d->sink,
+                          &c->device_params[0].tensor,
+                          &c->device_params[1].tensor};
   for (int n = 0; n < TENSORS; n++) {
     size_t skip = (n <= O ? l->skip : 0) * (size_t)dtype_size(copies[n]->dtype);
     c->device_tensors[n] = copies[n];
@@ -204,12 +221,13 @@ static void check_call(call *c, const qkv_op *with, const layout *l, const char 
   }
 }
 
-/* ---- Tests ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Tests
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static void test_layouts(void **state) {
   (void)state;
-  static const layout layouts[] = {{"plain", {0, 1, 2, 3}, 0, 0},      {"heads first", {0, 2, 1, 3}, 0, 0},
-                                   {"odd address", {0, 1, 2, 3}, 3, 0}, {"padded rows", {0, 1, 2, 3}, 0, 5},
+  static const layout layouts[] = {{"plain", {0, 1, 2, 3}, 0, 0},        {"heads first", {0, 2, 1, 3}, 0, 0},
+                                   {"odd address", {0, 1, 2, 3}, 3, 0},  {"padded rows", {0, 1, 2, 3}, 0, 5},
                                    {"dim not last", {0, 3, 1, 2}, 0, 0}, {"aligned padding", {1, 0, 2, 3}, 0, 8}};
   for (size_t n = 0; n < sizeof layouts / sizeof *layouts; n++) {
     call c;
@@ -261,20 +279,44 @@ static void test_arguments(void **state) {
     int axis;
     const char *words[2];
   } rows[] = {
-      {Q, RANK, 0, {"q:", "rank 3"}},        {K, RANK, 0, {"k:", "rank 3"}},       {V, RANK, 0, {"v:", "rank 3"}},
-      {O, RANK, 0, {"o:", "rank"}},          {LSE, RANK, 0, {"lse:", "rank"}},     {SINK, RANK, 0, {"sink:", "rank"}},
-      {DOC, RANK, 0, {"doc:", "rank"}},      {Q, DTYPE, 0, {"q:", "f16"}},         {K, DTYPE, 0, {"k:", "f16"}},
-      {V, DTYPE, 0, {"v:", "f16"}},          {O, DTYPE, 0, {"o:", "f16"}},         {LSE, DTYPE, 0, {"lse:", "f32"}},
-      {LSE_SINK, DTYPE, 0, {"lse_with_sink:", "f32"}}, {SINK, DTYPE, 0, {"sink:", "f32"}},
-      {SLOPE, DTYPE, 0, {"slope:", "f32"}},  {DOC, DTYPE, 0, {"doc:", "i32"}},     {Q, NULL_DATA, 0, {"q:", "NULL"}},
-      {K, NULL_DATA, 0, {"k:", "NULL"}},     {V, NULL_DATA, 0, {"v:", "NULL"}},    {O, NULL_DATA, 0, {"o:", "NULL"}},
-      {LSE, NULL_DATA, 0, {"lse:", "NULL"}}, {SINK, NULL_DATA, 0, {"sink:", "NULL"}},
-      {SLOPE, NULL_DATA, 0, {"slope:", "NULL"}}, {Q, EXTENT, 2, {"q:", "heads_q"}}, {Q, EXTENT, 3, {"q:", "dim_qk"}},
-      {K, EXTENT, 0, {"k:", "batch"}},       {K, EXTENT, 2, {"k:", "heads_kv"}},   {V, EXTENT, 1, {"v:", "len_k"}},
-      {V, EXTENT, 3, {"v:", "dim_v"}},       {O, EXTENT, 1, {"o:", "len_q"}},      {LSE, EXTENT, 2, {"lse:", "len_q"}},
-      {SINK, EXTENT, 0, {"sink:", "heads_q"}}, {SLOPE, EXTENT, 0, {"slope:", "must be 4"}},
-      {DOC, EXTENT, 1, {"doc:", "dimension 1"}}, {Q, HUGE_STRIDE, 1, {"q:", "2^63"}}, {V, HUGE_STRIDE, 0, {"v:", "2^63"}},
-      {O, ZERO_STRIDE, 1, {"o:", "overlap"}}, {LSE, ZERO_STRIDE, 1, {"lse:", "overlap"}},
+      {Q, RANK, 0, {"q:", "rank 3"}},
+      {K, RANK, 0, {"k:", "rank 3"}},
+      {V, RANK, 0, {"v:", "rank 3"}},
+      {O, RANK, 0, {"o:", "rank"}},
+      {LSE, RANK, 0, {"lse:", "rank"}},
+      {SINK, RANK, 0, {"sink:", "rank"}},
+      {DOC, RANK, 0, {"doc:", "rank"}},
+      {Q, DTYPE, 0, {"q:", "f16"}},
+      {K, DTYPE, 0, {"k:", "f16"}},
+      {V, DTYPE, 0, {"v:", "f16"}},
+      {O, DTYPE, 0, {"o:", "f16"}},
+      {LSE, DTYPE, 0, {"lse:", "f32"}},
+      {LSE_SINK, DTYPE, 0, {"lse_with_sink:", "f32"}},
+      {SINK, DTYPE, 0, {"sink:", "f32"}},
+      {SLOPE, DTYPE, 0, {"slope:", "f32"}},
+      {DOC, DTYPE, 0, {"doc:", "i32"}},
+      {Q, NULL_DATA, 0, {"q:", "NULL"}},
+      {K, NULL_DATA, 0, {"k:", "NULL"}},
+      {V, NULL_DATA, 0, {"v:", "NULL"}},
+      {O, NULL_DATA, 0, {"o:", "NULL"}},
+      {LSE, NULL_DATA, 0, {"lse:", "NULL"}},
+      {SINK, NULL_DATA, 0, {"sink:", "NULL"}},
+      {SLOPE, NULL_DATA, 0, {"slope:", "NULL"}},
+      {Q, EXTENT, 2, {"q:", "heads_q"}},
+      {Q, EXTENT, 3, {"q:", "dim_qk"}},
+      {K, EXTENT, 0, {"k:", "batch"}},
+      {K, EXTENT, 2, {"k:", "heads_kv"}},
+      {V, EXTENT, 1, {"v:", "len_k"}},
+      {V, EXTENT, 3, {"v:", "dim_v"}},
+      {O, EXTENT, 1, {"o:", "len_q"}},
+      {LSE, EXTENT, 2, {"lse:", "len_q"}},
+      {SINK, EXTENT, 0, {"sink:", "heads_q"}},
+      {SLOPE, EXTENT, 0, {"slope:", "must be 4"}},
+      {DOC, EXTENT, 1, {"doc:", "dimension 1"}},
+      {Q, HUGE_STRIDE, 1, {"q:", "2^63"}},
+      {V, HUGE_STRIDE, 0, {"v:", "2^63"}},
+      {O, ZERO_STRIDE, 1, {"o:", "overlap"}},
+      {LSE, ZERO_STRIDE, 1, {"lse:", "overlap"}},
   };
   uint64_t launches = counters_of(engine).launches;
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
@@ -545,9 +587,9 @@ static void test_time_and_work(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layouts),     cmocka_unit_test(test_sizes),       cmocka_unit_test(test_empty),
+      cmocka_unit_test(test_layouts),     cmocka_unit_test(test_sizes),           cmocka_unit_test(test_empty),
       cmocka_unit_test(test_arguments),   cmocka_unit_test(test_other_arguments), cmocka_unit_test(test_aligned_only),
-      cmocka_unit_test(test_no_compiles), cmocka_unit_test(test_threads),     cmocka_unit_test(test_refused_image),
-      cmocka_unit_test(test_lifetime),    cmocka_unit_test(test_workspace),   cmocka_unit_test(test_time_and_work)};
+      cmocka_unit_test(test_no_compiles), cmocka_unit_test(test_threads),         cmocka_unit_test(test_refused_image),
+      cmocka_unit_test(test_lifetime),    cmocka_unit_test(test_workspace),       cmocka_unit_test(test_time_and_work)};
   return cmocka_run_group_tests(tests, open_all, close_all);
 }

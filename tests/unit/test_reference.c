@@ -1,6 +1,6 @@
 /* test_reference.c: the reference against laws that any attention must obey, not against another implementation of it:
- * rows of weights sum to one, hidden keys do not matter whatever they hold, two halves merge by their LSE, heads pair with
- * their KV heads, layouts do not matter, empty rows and sinks behave as the contract says. */
+ * rows of weights sum to one, hidden keys do not matter whatever they hold, two halves merge by their LSE, heads pair
+ * with their KV heads, layouts do not matter, empty rows and sinks behave as the contract says. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,8 @@
 enum { BATCH = 2, HEADS_Q = 4, HEADS_KV = 2, LEN_Q = 5, LEN_K = 9, DIM = 6, DIM_V = 3 };
 
 static float q[BATCH * LEN_Q * HEADS_Q * DIM], k[BATCH * LEN_K * HEADS_KV * DIM], v[BATCH * LEN_K * HEADS_KV * DIM_V];
-static float o[BATCH * LEN_Q * HEADS_Q * DIM_V], lse[BATCH * HEADS_Q * LEN_Q], lse_sink[BATCH * HEADS_Q * LEN_Q], sink[HEADS_Q];
+static float o[BATCH * LEN_Q * HEADS_Q * DIM_V], lse[BATCH * HEADS_Q * LEN_Q], lse_sink[BATCH * HEADS_Q * LEN_Q],
+    sink[HEADS_Q];
 static uint32_t random_state;
 
 static float random_float(void) {
@@ -68,8 +69,12 @@ static int causal(void *user, const reference_position *at) {
   return at->k <= at->q;
 }
 
-static int below(void *user, const reference_position *at) { return at->k < *(int *)user; }
-static int above(void *user, const reference_position *at) { return at->k >= *(int *)user; }
+static int below(void *user, const reference_position *at) {
+  return at->k < *(int *)user;
+}
+static int above(void *user, const reference_position *at) {
+  return at->k >= *(int *)user;
+}
 
 static int never(void *user, const reference_position *at) {
   (void)user;
@@ -106,7 +111,8 @@ static void test_by_hand(void **state) {
   for (int key = 0; key < LEN_K; key++) {
     double dot = 0;
     for (int d = 0; d < DIM; d++)
-      dot += (double)q[((b * LEN_Q + i) * HEADS_Q + h) * DIM + d] * (double)k[((b * LEN_K + key) * HEADS_KV + hk) * DIM + d];
+      dot += (double)q[((b * LEN_Q + i) * HEADS_Q + h) * DIM + d] *
+             (double)k[((b * LEN_K + key) * HEADS_KV + hk) * DIM + d];
     double e = exp(0.7 * tanh(0.4 * dot / 0.7));
     sum += e;
     out += e * (double)v[((b * LEN_K + key) * HEADS_KV + hk) * DIM_V + 1];
@@ -163,8 +169,8 @@ static void test_halves_merge(void **state) {
         double x = exp((double)logs[0][at]), y = exp((double)logs[1][at]);
         assert_close((double)lse[at], log(x + y), "lse", at);
         for (int d = 0; d < DIM_V; d++)
-          assert_close((double)o[row + d], (x * (double)halves[0][row + d] + y * (double)halves[1][row + d]) / (x + y), "o",
-                       row + d);
+          assert_close((double)o[row + d], (x * (double)halves[0][row + d] + y * (double)halves[1][row + d]) / (x + y),
+                       "o", row + d);
       }
 }
 
@@ -298,11 +304,16 @@ static void test_no_keys(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_weights_sum_to_one), cmocka_unit_test(test_by_hand),
-      cmocka_unit_test(test_hidden_keys_do_not_matter), cmocka_unit_test(test_halves_merge),
-      cmocka_unit_test(test_empty_rows), cmocka_unit_test(test_sink), cmocka_unit_test(test_head_pairing),
-      cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_layouts), cmocka_unit_test(test_visible_and_alignment),
-      cmocka_unit_test(test_no_keys)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_weights_sum_to_one),
+                                     cmocka_unit_test(test_by_hand),
+                                     cmocka_unit_test(test_hidden_keys_do_not_matter),
+                                     cmocka_unit_test(test_halves_merge),
+                                     cmocka_unit_test(test_empty_rows),
+                                     cmocka_unit_test(test_sink),
+                                     cmocka_unit_test(test_head_pairing),
+                                     cmocka_unit_test(test_magnitudes),
+                                     cmocka_unit_test(test_layouts),
+                                     cmocka_unit_test(test_visible_and_alignment),
+                                     cmocka_unit_test(test_no_keys)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
