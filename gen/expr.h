@@ -94,7 +94,9 @@ bool expr_parse_constant(arena *a, const char *source, size_t offset, bool verba
  * and `not` pushed inwards, constant conditions decided. */
 const expr *expr_fold(arena *a, const expr *e);
 /* The normal form: folded, integer sums as linear forms with sorted terms, commutative operands sorted, integer
- * comparisons as `sum <= 0` or `sum == 0`. Two expressions with the same normal form print alike. Idempotent. */
+ * comparisons as `sum <= 0` or `sum == 0`. Two expressions with the same normal form print alike. Idempotent. Values
+ * are kept under wrap-around, except that the two sides of an int comparison must not be so far apart that their
+ * difference overflows. */
 const expr *expr_normalise(arena *a, const expr *e);
 /* Structural equality, and a total order on structure (for sorting). */
 bool expr_equal(const expr *a, const expr *b);

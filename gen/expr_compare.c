@@ -1,9 +1,12 @@
-/* expr_compare.c: structure of expressions: order, equality, and what occurs in one. Positions in the text never count. */
+/* expr_compare.c: structure of expressions: order, equality, and what occurs in one. Positions in the text never count.
+ */
 #include <string.h>
 
 #include "expr_internal.h"
 
-static int order(int64_t x, int64_t y) { return (x > y) - (x < y); }
+static int order(int64_t x, int64_t y) {
+  return (x > y) - (x < y);
+}
 
 /* By bits, so that the order is total and 0.0 differs from -0.0. */
 static int order_reals(double x, double y) {
@@ -32,7 +35,9 @@ int expr_compare(const expr *a, const expr *b) {
   return difference;
 }
 
-bool expr_equal(const expr *a, const expr *b) { return expr_compare(a, b) == 0; }
+bool expr_equal(const expr *a, const expr *b) {
+  return expr_compare(a, b) == 0;
+}
 
 unsigned expr_symbols(const expr *e) {
   unsigned symbols = e->op == EXPR_SYMBOL ? EXPR_BIT(e->symbol) : 0;

@@ -111,7 +111,12 @@ static int64_t eval_int(const expr *e, const expr_env *env) {
   case EXPR_AND: return eval_int(x[0], env) && eval_int(x[1], env);
   case EXPR_OR: return eval_int(x[0], env) || eval_int(x[1], env);
   case EXPR_NOT: return !eval_int(x[0], env);
-  case EXPR_LT: case EXPR_LE: case EXPR_GT: case EXPR_GE: case EXPR_EQ: case EXPR_NE:
+  case EXPR_LT:
+  case EXPR_LE:
+  case EXPR_GT:
+  case EXPR_GE:
+  case EXPR_EQ:
+  case EXPR_NE:
     if (x[0]->type == EXPR_FLOAT)
       return expr_compare_real(e->op, eval_real(x[0], env), eval_real(x[1], env));
     return expr_compare_int(e->op, eval_int(x[0], env), eval_int(x[1], env));

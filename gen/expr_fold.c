@@ -25,9 +25,15 @@ static const expr *constant(arena *a, expr_type type, int64_t integer, double re
   return e;
 }
 
-const expr *expr_int(arena *a, int64_t value) { return constant(a, EXPR_INT, expr_wrap(value), 0, nowhere); }
-const expr *expr_bool(arena *a, bool value) { return constant(a, EXPR_BOOL, value, 0, nowhere); }
-const expr *expr_float(arena *a, double value) { return constant(a, EXPR_FLOAT, 0, value, nowhere); }
+const expr *expr_int(arena *a, int64_t value) {
+  return constant(a, EXPR_INT, expr_wrap(value), 0, nowhere);
+}
+const expr *expr_bool(arena *a, bool value) {
+  return constant(a, EXPR_BOOL, value, 0, nowhere);
+}
+const expr *expr_float(arena *a, double value) {
+  return constant(a, EXPR_FLOAT, 0, value, nowhere);
+}
 
 const expr *expr_sym(arena *a, expr_symbol symbol) {
   expr *e = expr_node(a, EXPR_SYMBOL, symbol == EXPR_S ? EXPR_FLOAT : EXPR_INT, nowhere);
@@ -47,17 +53,30 @@ static bool is_bool(const expr *e, bool value) {
   return e->op == EXPR_CONST && e->type == EXPR_BOOL && e->integer == value;
 }
 
-static bool is_comparison(expr_op op) { return op >= EXPR_LT && op <= EXPR_NE; }
+static bool is_comparison(expr_op op) {
+  return op >= EXPR_LT && op <= EXPR_NE;
+}
 
 static expr_type result_type(expr_op op, const expr *x, const expr *y) {
   switch (op) {
-  case EXPR_TO_FLOAT: case EXPR_DIV: case EXPR_EXP: case EXPR_EXP2: case EXPR_LOG: case EXPR_TANH: case EXPR_SQRT:
-    return EXPR_FLOAT;
+  case EXPR_TO_FLOAT:
+  case EXPR_DIV:
+  case EXPR_EXP:
+  case EXPR_EXP2:
+  case EXPR_LOG:
+  case EXPR_TANH:
+  case EXPR_SQRT: return EXPR_FLOAT;
   case EXPR_FLOOR: return EXPR_INT;
   case EXPR_WHERE: return y->type;
-  case EXPR_LT: case EXPR_LE: case EXPR_GT: case EXPR_GE: case EXPR_EQ: case EXPR_NE:
-  case EXPR_AND: case EXPR_OR: case EXPR_NOT:
-    return EXPR_BOOL;
+  case EXPR_LT:
+  case EXPR_LE:
+  case EXPR_GT:
+  case EXPR_GE:
+  case EXPR_EQ:
+  case EXPR_NE:
+  case EXPR_AND:
+  case EXPR_OR:
+  case EXPR_NOT: return EXPR_BOOL;
   default: return x->type;
   }
 }
@@ -89,8 +108,7 @@ static const expr *simplify_int(arena *a, expr_op op, const expr *x, const expr 
     if (x->op == EXPR_NEG)
       return expr_build(a, EXPR_ABS, x->args[0], NULL, NULL, at);
     return x->op == EXPR_ABS ? x : NULL;
-  case EXPR_ADD:
-    return expr_is_int(x, 0) ? y : expr_is_int(y, 0) ? x : NULL;
+  case EXPR_ADD: return expr_is_int(x, 0) ? y : expr_is_int(y, 0) ? x : NULL;
   case EXPR_SUB:
     if (expr_is_int(x, 0))
       return expr_build(a, EXPR_NEG, y, NULL, NULL, at);
@@ -99,18 +117,19 @@ static const expr *simplify_int(arena *a, expr_op op, const expr *x, const expr 
     if (expr_is_int(x, 0) || expr_is_int(y, 1))
       return x;
     return expr_is_int(y, 0) || expr_is_int(x, 1) ? y : NULL;
-  case EXPR_FLOORDIV:
-    return expr_is_int(y, 1) || expr_is_int(x, 0) ? x : expr_is_int(y, 0) ? y : NULL;
+  case EXPR_FLOORDIV: return expr_is_int(y, 1) || expr_is_int(x, 0) ? x : expr_is_int(y, 0) ? y : NULL;
   case EXPR_MOD:
     if (expr_is_int(y, 1) || expr_is_int(y, -1))
       return constant(a, EXPR_INT, 0, 0, at);
     return expr_is_int(x, 0) ? x : expr_is_int(y, 0) ? y : NULL;
-  case EXPR_MIN: case EXPR_MAX:
-    return expr_equal(x, y) ? x : NULL;
-  case EXPR_LE: case EXPR_GE: case EXPR_EQ:
-    return expr_equal(x, y) ? constant(a, EXPR_BOOL, true, 0, at) : NULL;
-  case EXPR_LT: case EXPR_GT: case EXPR_NE:
-    return expr_equal(x, y) ? constant(a, EXPR_BOOL, false, 0, at) : NULL;
+  case EXPR_MIN:
+  case EXPR_MAX: return expr_equal(x, y) ? x : NULL;
+  case EXPR_LE:
+  case EXPR_GE:
+  case EXPR_EQ: return expr_equal(x, y) ? constant(a, EXPR_BOOL, true, 0, at) : NULL;
+  case EXPR_LT:
+  case EXPR_GT:
+  case EXPR_NE: return expr_equal(x, y) ? constant(a, EXPR_BOOL, false, 0, at) : NULL;
   default: return NULL;
   }
 }
@@ -126,7 +145,8 @@ static const expr *simplify_real(arena *a, expr_op op, const expr *x, const expr
   case EXPR_SUB: return is_real(y, 0.0) ? x : NULL;
   case EXPR_MUL: return is_real(x, 1.0) ? y : is_real(y, 1.0) ? x : NULL;
   case EXPR_DIV: return is_real(y, 1.0) ? x : NULL;
-  case EXPR_MIN: case EXPR_MAX: return expr_equal(x, y) ? x : NULL;
+  case EXPR_MIN:
+  case EXPR_MAX: return expr_equal(x, y) ? x : NULL;
   case EXPR_FLOOR: return x->op == EXPR_TO_FLOAT ? x->args[0] : NULL;
   default: return NULL;
   }
@@ -207,7 +227,7 @@ const expr *expr_make(arena *a, expr_op op, const expr *x, const expr *y, const 
   return expr_build(a, op, x, y, z, nowhere);
 }
 
-/* e with its arguments replaced by what `map` makes of them. */
+/* The operation of e on other arguments, folded. */
 static const expr *rebuild(arena *a, const expr *e, const expr *args[EXPR_MAX_RANK]) {
   if (memcmp(args, e->args, sizeof e->args) == 0 && e->op == EXPR_PARAM)
     return e;

@@ -19,10 +19,10 @@ typedef enum token_kind {
   TOKEN_INT,
   TOKEN_FLOAT,
   TOKEN_NAME,
-  TOKEN_OPERATOR, /* which one in `op`, EXPR_SUB also for unary minus */
-  TOKEN_OPEN,     /* ( */
-  TOKEN_CLOSE,    /* ) */
-  TOKEN_BRACKET,  /* [ */
+  TOKEN_OPERATOR,  /* which one in `op`, EXPR_SUB also for unary minus */
+  TOKEN_OPEN,      /* ( */
+  TOKEN_CLOSE,     /* ) */
+  TOKEN_BRACKET,   /* [ */
   TOKEN_UNBRACKET, /* ] */
   TOKEN_COMMA
 } token_kind;
@@ -136,7 +136,9 @@ expr *expr_node(arena *a, expr_op op, expr_type type, diag_span at);
  * unfolded, so constants are always finite. */
 const expr *expr_build(arena *a, expr_op op, const expr *x, const expr *y, const expr *z, diag_span at);
 bool expr_is_int(const expr *e, int64_t value);
-static inline bool expr_is_const(const expr *e) { return e->op == EXPR_CONST; }
+static inline bool expr_is_const(const expr *e) {
+  return e->op == EXPR_CONST;
+}
 
 /* ---- meaning (expr_eval.c) ---- */
 

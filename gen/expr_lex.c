@@ -16,10 +16,10 @@ static const struct punctuation {
   token_kind kind;
   expr_op op;
 } punctuations[] = {
-    {"//", TOKEN_OPERATOR, EXPR_FLOORDIV}, {"<=", TOKEN_OPERATOR, EXPR_LE}, {">=", TOKEN_OPERATOR, EXPR_GE},
-    {"==", TOKEN_OPERATOR, EXPR_EQ},       {"!=", TOKEN_OPERATOR, EXPR_NE}, {"<", TOKEN_OPERATOR, EXPR_LT},
-    {">", TOKEN_OPERATOR, EXPR_GT},        {"+", TOKEN_OPERATOR, EXPR_ADD}, {"-", TOKEN_OPERATOR, EXPR_SUB},
-    {"*", TOKEN_OPERATOR, EXPR_MUL},       {"/", TOKEN_OPERATOR, EXPR_DIV}, {"%", TOKEN_OPERATOR, EXPR_MOD},
+    {"//", TOKEN_OPERATOR, EXPR_FLOORDIV}, {"<=", TOKEN_OPERATOR, EXPR_LE},   {">=", TOKEN_OPERATOR, EXPR_GE},
+    {"==", TOKEN_OPERATOR, EXPR_EQ},       {"!=", TOKEN_OPERATOR, EXPR_NE},   {"<", TOKEN_OPERATOR, EXPR_LT},
+    {">", TOKEN_OPERATOR, EXPR_GT},        {"+", TOKEN_OPERATOR, EXPR_ADD},   {"-", TOKEN_OPERATOR, EXPR_SUB},
+    {"*", TOKEN_OPERATOR, EXPR_MUL},       {"/", TOKEN_OPERATOR, EXPR_DIV},   {"%", TOKEN_OPERATOR, EXPR_MOD},
     {"(", TOKEN_OPEN, EXPR_OP_COUNT},      {")", TOKEN_CLOSE, EXPR_OP_COUNT}, {"[", TOKEN_BRACKET, EXPR_OP_COUNT},
     {"]", TOKEN_UNBRACKET, EXPR_OP_COUNT}, {",", TOKEN_COMMA, EXPR_OP_COUNT},
 };
@@ -57,10 +57,14 @@ static const struct foreign {
 };
 
 static const struct foreign foreign_words[] = {
-    {"if", "write where(condition, a, b)"}, {"else", "write where(condition, a, b)"},
-    {"True", "write 'true'"},               {"False", "write 'false'"},
-    {"AND", "write 'and'"},                 {"OR", "write 'or'"},
-    {"NOT", "write 'not'"},                 {"is", "write '=='"},
+    {"if", "write where(condition, a, b)"},
+    {"else", "write where(condition, a, b)"},
+    {"True", "write 'true'"},
+    {"False", "write 'false'"},
+    {"AND", "write 'and'"},
+    {"OR", "write 'or'"},
+    {"NOT", "write 'not'"},
+    {"is", "write '=='"},
     {"in", "write a chained comparison, as in 0 <= k < 64"},
     {"xor", "write '(a and not b) or (b and not a)'"},
     {"lambda", "there are no lambdas"},
@@ -71,8 +75,12 @@ static const struct word {
   expr_op op;
 } words[] = {{"and", EXPR_AND}, {"or", EXPR_OR}, {"not", EXPR_NOT}};
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+static bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 
 static diag_span span(const lexer *l, size_t position, size_t length) {
   if (!l->verbatim)
@@ -164,8 +172,7 @@ static bool lex_word(lexer *l, token *t) {
     }
   for (size_t n = 0; n < sizeof foreign_words / sizeof *foreign_words; n++)
     if (same_word(t->start, t->length, foreign_words[n].spelling)) {
-      diag_add(l->d, DIAG_EXPR_SYNTAX, t->at, "'%s' is not part of the expression language",
-               foreign_words[n].spelling);
+      diag_add(l->d, DIAG_EXPR_SYNTAX, t->at, "'%s' is not part of the expression language", foreign_words[n].spelling);
       diag_hint(l->d, "%s", foreign_words[n].advice);
       return false;
     }

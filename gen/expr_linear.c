@@ -1,7 +1,8 @@
 /* expr_linear.c: int expressions as linear forms: constant + sum of coefficient * atom.
  *
- * All arithmetic wraps at 32 bits, as that of the language does: a form has the value of its expression for every value of
- * its atoms, overflow or not. Products of several factors that are not constant become one atom with sorted factors. */
+ * All arithmetic wraps at 32 bits, as that of the language does: a form has the value of its expression for every value
+ * of its atoms, overflow or not. Products of several factors that are not constant become one atom with sorted factors.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,8 +161,8 @@ linear linear_split(arena *a, const expr *normal) {
 
 /* sum + coefficient * atom, or sum - |coefficient| * atom; sum may be NULL. */
 static const expr *append_term(arena *a, const expr *sum, int64_t coefficient, const expr *atom) {
-  bool minus = coefficient < 0 && coefficient > INT32_MIN; /* the least int has no opposite */
-  int64_t magnitude = minus ? -coefficient : coefficient;
+  bool minus = coefficient < 0;
+  int64_t magnitude = minus ? -coefficient : coefficient; /* the least int is its own opposite, on either side */
   if (!sum && coefficient == -1 && atom)
     return expr_make(a, EXPR_NEG, atom, NULL, NULL);
   if (!sum)

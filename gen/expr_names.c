@@ -7,14 +7,14 @@
 #include "expr_internal.h"
 
 static const char *const symbol_names[EXPR_SYMBOL_COUNT] = {
-    [EXPR_Q] = "q",         [EXPR_K] = "k",         [EXPR_I] = "i", [EXPR_H] = "h", [EXPR_HK] = "hk", [EXPR_B] = "b",
-    [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
+    [EXPR_Q] = "q", [EXPR_K] = "k",         [EXPR_I] = "i",         [EXPR_H] = "h", [EXPR_HK] = "hk",
+    [EXPR_B] = "b", [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
 };
 
 static const expr_function functions[] = {
-    {"min", EXPR_MIN, 2, 8, false},   {"max", EXPR_MAX, 2, 8, false},    {"abs", EXPR_ABS, 1, 1, false},
-    {"exp", EXPR_EXP, 1, 1, true},    {"exp2", EXPR_EXP2, 1, 1, true},   {"log", EXPR_LOG, 1, 1, true},
-    {"tanh", EXPR_TANH, 1, 1, true},  {"sqrt", EXPR_SQRT, 1, 1, true},   {"floor", EXPR_FLOOR, 1, 1, true},
+    {"min", EXPR_MIN, 2, 8, false},     {"max", EXPR_MAX, 2, 8, false},  {"abs", EXPR_ABS, 1, 1, false},
+    {"exp", EXPR_EXP, 1, 1, true},      {"exp2", EXPR_EXP2, 1, 1, true}, {"log", EXPR_LOG, 1, 1, true},
+    {"tanh", EXPR_TANH, 1, 1, true},    {"sqrt", EXPR_SQRT, 1, 1, true}, {"floor", EXPR_FLOOR, 1, 1, true},
     {"where", EXPR_WHERE, 3, 3, false},
 };
 enum { FUNCTION_COUNT = sizeof functions / sizeof *functions };
@@ -26,9 +26,15 @@ typedef struct named_constant {
   int64_t (*value)(const expr_scope *scope);
 } named_constant;
 
-static int64_t heads_q(const expr_scope *s) { return s->heads_q; }
-static int64_t heads_kv(const expr_scope *s) { return s->heads_kv; }
-static int64_t group(const expr_scope *s) { return s->heads_kv > 0 ? s->heads_q / s->heads_kv : 0; }
+static int64_t heads_q(const expr_scope *s) {
+  return s->heads_q;
+}
+static int64_t heads_kv(const expr_scope *s) {
+  return s->heads_kv;
+}
+static int64_t group(const expr_scope *s) {
+  return s->heads_kv > 0 ? s->heads_q / s->heads_kv : 0;
+}
 
 static const named_constant constants[] = {
     {"heads_q", false, heads_q}, {"heads_kv", false, heads_kv}, {"group", false, group},
@@ -88,7 +94,8 @@ void expr_unknown_name(checker *c, const syntax *s) {
     candidates[count++] = sugar[n].name;
   for (int n = 0; n < 2; n++)
     candidates[count++] = booleans[n];
-  diag_add(c->d, DIAG_EXPR_NAME, s->name_at, "unknown %s '%.64s'", s->kind == SYNTAX_CALL ? "function" : "name", s->name);
+  diag_add(c->d, DIAG_EXPR_NAME, s->name_at, "unknown %s '%.64s'", s->kind == SYNTAX_CALL ? "function" : "name",
+           s->name);
   const char *nearest = diag_nearest(s->name, candidates, count);
   if (nearest)
     diag_hint(c->d, "did you mean '%s'?", nearest);
@@ -99,7 +106,8 @@ void expr_unknown_name(checker *c, const syntax *s) {
 /* A word of the language that this scope does not offer. */
 static const expr *not_here(checker *c, const syntax *s, bool is_score) {
   if (is_score && c->wanted == EXPR_BOOL && c->scope->symbols) {
-    diag_add(c->d, DIAG_EXPR_NAME, s->name_at, "a mask may not use s: which keys are visible must not depend on scores");
+    diag_add(c->d, DIAG_EXPR_NAME, s->name_at,
+             "a mask may not use s: which keys are visible must not depend on scores");
     diag_hint(c->d, "tiles are skipped before any score is known; use score: to change scores");
   } else if (c->scope->shape) {
     diag_add(c->d, DIAG_EXPR_NAME, s->name_at, "'%s' is not available in a shape", s->name);
@@ -121,7 +129,10 @@ static const expr *param_by_name(checker *c, const syntax *s, int param) {
     return NULL;
   }
   expr *e = expr_node(c->memory, EXPR_PARAM,
-                      p->type == PARAM_BOOL ? EXPR_BOOL : p->type == PARAM_I32 ? EXPR_INT : EXPR_FLOAT, s->at);
+                      p->type == PARAM_BOOL  ? EXPR_BOOL
+                      : p->type == PARAM_I32 ? EXPR_INT
+                                             : EXPR_FLOAT,
+                      s->at);
   e->param = param;
   return e;
 }

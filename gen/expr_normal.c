@@ -125,7 +125,8 @@ static const expr *normal_operands(arena *a, const expr *e) {
   }
   bool commutes = e->op == EXPR_ADD || e->op == EXPR_MUL || e->op == EXPR_MIN || e->op == EXPR_MAX;
   bool swap = commutes && expr_compare(args[0], args[1]) > 0;
-  const expr *result = expr_make(a, e->op, e->nargs > 1 ? args[swap] : args[0], e->nargs > 1 ? args[!swap] : NULL, args[2]);
+  const expr *result =
+      expr_make(a, e->op, e->nargs > 1 ? args[swap] : args[0], e->nargs > 1 ? args[!swap] : NULL, args[2]);
   /* Folding may have found another operator, whose rules are to be applied in turn. */
   return result->op == e->op || !result->nargs ? result : expr_normalise(a, result);
 }
@@ -144,9 +145,14 @@ const expr *expr_normal_atom(arena *a, const expr *e) {
 
 static const expr *normal_bool(arena *a, const expr *e) {
   switch (e->op) {
-  case EXPR_AND: case EXPR_OR: return normal_set(a, e);
-  case EXPR_LT: case EXPR_LE: case EXPR_GT: case EXPR_GE: case EXPR_EQ: case EXPR_NE:
-    return e->args[0]->type == EXPR_FLOAT ? normal_compare_float(a, e) : normal_compare_int(a, e);
+  case EXPR_AND:
+  case EXPR_OR: return normal_set(a, e);
+  case EXPR_LT:
+  case EXPR_LE:
+  case EXPR_GT:
+  case EXPR_GE:
+  case EXPR_EQ:
+  case EXPR_NE: return e->args[0]->type == EXPR_FLOAT ? normal_compare_float(a, e) : normal_compare_int(a, e);
   default: return e->nargs ? normal_operands(a, e) : e;
   }
 }

@@ -17,10 +17,11 @@ enum { POWER_OR = 1, POWER_AND, POWER_NOT, POWER_COMPARE, POWER_ADD, POWER_MULTI
 
 /* Binding power of infix operators; 0 for what is none. */
 static const int infix_power[EXPR_OP_COUNT] = {
-    [EXPR_OR] = POWER_OR,         [EXPR_AND] = POWER_AND,      [EXPR_LT] = POWER_COMPARE, [EXPR_LE] = POWER_COMPARE,
-    [EXPR_GT] = POWER_COMPARE,    [EXPR_GE] = POWER_COMPARE,   [EXPR_EQ] = POWER_COMPARE, [EXPR_NE] = POWER_COMPARE,
-    [EXPR_ADD] = POWER_ADD,       [EXPR_SUB] = POWER_ADD,      [EXPR_MUL] = POWER_MULTIPLY,
-    [EXPR_DIV] = POWER_MULTIPLY,  [EXPR_MOD] = POWER_MULTIPLY, [EXPR_FLOORDIV] = POWER_MULTIPLY,
+    [EXPR_OR] = POWER_OR,        [EXPR_AND] = POWER_AND,           [EXPR_LT] = POWER_COMPARE,
+    [EXPR_LE] = POWER_COMPARE,   [EXPR_GT] = POWER_COMPARE,        [EXPR_GE] = POWER_COMPARE,
+    [EXPR_EQ] = POWER_COMPARE,   [EXPR_NE] = POWER_COMPARE,        [EXPR_ADD] = POWER_ADD,
+    [EXPR_SUB] = POWER_ADD,      [EXPR_MUL] = POWER_MULTIPLY,      [EXPR_DIV] = POWER_MULTIPLY,
+    [EXPR_MOD] = POWER_MULTIPLY, [EXPR_FLOORDIV] = POWER_MULTIPLY,
 };
 
 static syntax *parse_expression(parser *p, int power);
@@ -29,7 +30,9 @@ static diag_span join(diag_span first, diag_span last) {
   return (diag_span){first.offset, last.offset + last.length - first.offset};
 }
 
-static bool advance(parser *p) { return expr_lex_next(p->lexer, &p->now); }
+static bool advance(parser *p) {
+  return expr_lex_next(p->lexer, &p->now);
+}
 
 static syntax *new_syntax(parser *p, syntax_kind kind, diag_span at) {
   syntax *s = arena_alloc(p->memory, sizeof *s);

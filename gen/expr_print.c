@@ -9,8 +9,18 @@
 #include "expr_internal.h"
 
 /* Precedence levels of both languages, loosest first. Source text ignores LEVEL_WHERE: where() is a call there. */
-enum { LEVEL_ANY, LEVEL_WHERE, LEVEL_OR, LEVEL_AND, LEVEL_NOT, LEVEL_COMPARE, LEVEL_ADD, LEVEL_MULTIPLY, LEVEL_UNARY,
-       LEVEL_PRIMARY };
+enum {
+  LEVEL_ANY,
+  LEVEL_WHERE,
+  LEVEL_OR,
+  LEVEL_AND,
+  LEVEL_NOT,
+  LEVEL_COMPARE,
+  LEVEL_ADD,
+  LEVEL_MULTIPLY,
+  LEVEL_UNARY,
+  LEVEL_PRIMARY
+};
 
 /* An operator with level LEVEL_PRIMARY prints as a call. `cuda_real` is the call on floats. */
 static const struct spelling {
@@ -49,8 +59,8 @@ static const struct spelling {
 };
 
 static const char *const symbol_spellings[EXPR_SYMBOL_COUNT] = {
-    [EXPR_Q] = "q",         [EXPR_K] = "k",         [EXPR_I] = "i", [EXPR_H] = "h", [EXPR_HK] = "hk", [EXPR_B] = "b",
-    [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
+    [EXPR_Q] = "q", [EXPR_K] = "k",         [EXPR_I] = "i",         [EXPR_H] = "h", [EXPR_HK] = "hk",
+    [EXPR_B] = "b", [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
 };
 
 static void print_operand(const expr *e, int least, const expr_param *params, text *out);
@@ -62,7 +72,9 @@ static void print_list(const expr *e, const expr_param *params, text *out) {
   }
 }
 
-static bool is_implicit(const expr *e) { return e && e->op == EXPR_TO_FLOAT; }
+static bool is_implicit(const expr *e) {
+  return e && e->op == EXPR_TO_FLOAT;
+}
 
 /* x * 1.0, which the parser reads as the conversion of x. */
 static void print_conversion(const expr *e, int least, const expr_param *params, text *out) {
@@ -74,10 +86,19 @@ static void print_conversion(const expr *e, int least, const expr_param *params,
 /* Whether the first operand's conversion must be spelled out: nothing else in the operation is a float. */
 static bool needs_conversion(const expr *e) {
   switch (e->op) {
-  case EXPR_NEG: case EXPR_ABS: return is_implicit(e->args[0]);
-  case EXPR_ADD: case EXPR_SUB: case EXPR_MUL: case EXPR_MIN: case EXPR_MAX:
-  case EXPR_LT: case EXPR_LE: case EXPR_GT: case EXPR_GE: case EXPR_EQ: case EXPR_NE:
-    return is_implicit(e->args[0]) && is_implicit(e->args[1]);
+  case EXPR_NEG:
+  case EXPR_ABS: return is_implicit(e->args[0]);
+  case EXPR_ADD:
+  case EXPR_SUB:
+  case EXPR_MUL:
+  case EXPR_MIN:
+  case EXPR_MAX:
+  case EXPR_LT:
+  case EXPR_LE:
+  case EXPR_GT:
+  case EXPR_GE:
+  case EXPR_EQ:
+  case EXPR_NE: return is_implicit(e->args[0]) && is_implicit(e->args[1]);
   default: return false;
   }
 }
@@ -154,7 +175,9 @@ static void print_operand(const expr *e, int least, const expr_param *params, te
   text_puts(out, parentheses ? ")" : "");
 }
 
-void expr_print(const expr *e, const expr_param *params, text *out) { print_operand(e, LEVEL_ANY, params, out); }
+void expr_print(const expr *e, const expr_param *params, text *out) {
+  print_operand(e, LEVEL_ANY, params, out);
+}
 
 /* ---- CUDA ---- */
 
@@ -254,9 +277,8 @@ static void cuda_operand(const cuda_printer *p, const expr *e, int least) {
   } else if (level == LEVEL_PRIMARY) {
     cuda_call(p, e);
   } else if (e->nargs == 1) {
-    text_puts(p->out, spellings[e->op].cuda);
-    /* `--x` would be another operator. */
-    cuda_operand(p, e->args[0], cuda_level(e->args[0]) == LEVEL_UNARY ? LEVEL_PRIMARY : LEVEL_UNARY);
+    text_puts(p->out, spellings[e->op].cuda); /* folding leaves no `-` before another, which would read `--` */
+    cuda_operand(p, e->args[0], LEVEL_UNARY);
   } else {
     bool joined = e->op == EXPR_AND || e->op == EXPR_OR;
     int right = joined ? LEVEL_COMPARE : level + 1;

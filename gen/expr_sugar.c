@@ -1,10 +1,9 @@
 /* expr_sugar.c: names for common masks. Each expands to an expression that the user could have written.
  *
  *   causal               k <= q
- *   window(left, right)  q - k <= left and k - q <= right: inclusive distances, -1 for no limit. A distance that is not a
- *                        constant is tested when the kernel runs: (left < 0 or q - k <= left)
- *   prefix(n)            k < n; to be combined with `or`
- *   same(t)              t[q] == t[k], or t[b, q] == t[b, k]: both in one segment */
+ *   window(left, right)  q - k <= left and k - q <= right: inclusive distances, -1 for no limit. A distance that is not
+ * a constant is tested when the kernel runs: (left < 0 or q - k <= left) prefix(n)            k < n; to be combined
+ * with `or` same(t)              t[q] == t[k], or t[b, q] == t[b, k]: both in one segment */
 #include <string.h>
 
 #include "expr_internal.h"
@@ -14,14 +13,17 @@ static const expr *make(checker *c, const syntax *s, expr_op op, const expr *x, 
   return expr_build(c->memory, op, x, y, NULL, s->at);
 }
 
-static const expr *symbol(checker *c, expr_symbol which) { return expr_sym(c->memory, which); }
+static const expr *symbol(checker *c, expr_symbol which) {
+  return expr_sym(c->memory, which);
+}
 
 static const expr *expand_causal(checker *c, const syntax *s) {
   return make(c, s, EXPR_LE, symbol(c, EXPR_K), symbol(c, EXPR_Q));
 }
 
 /* distance <= limit, where a negative limit means no limit. */
-static const expr *window_side(checker *c, const syntax *s, const syntax *limit_syntax, expr_symbol from, expr_symbol to) {
+static const expr *window_side(checker *c, const syntax *s, const syntax *limit_syntax, expr_symbol from,
+                               expr_symbol to) {
   const expr *limit = expr_check_as(c, limit_syntax, EXPR_INT, "a window's distance");
   if (!limit)
     return NULL;

@@ -1,7 +1,7 @@
 /* expr_type.c: from syntax to typed expressions.
  *
- * Types are bool, int and float; the one conversion, int to float, becomes an EXPR_TO_FLOAT node. Errors do not stop the
- * check: siblings are still visited, so that one run reports all of them. */
+ * Types are bool, int and float; the one conversion, int to float, becomes an EXPR_TO_FLOAT node. Errors do not stop
+ * the check: siblings are still visited, so that one run reports all of them. */
 #include <float.h>
 #include <math.h>
 
@@ -14,10 +14,10 @@ const char *expr_type_name(expr_type t) {
 
 static const char *spelling(expr_op op) {
   static const char *const names[EXPR_OP_COUNT] = {
-      [EXPR_NEG] = "-",  [EXPR_ADD] = "+",  [EXPR_SUB] = "-",  [EXPR_MUL] = "*",   [EXPR_DIV] = "/",
-      [EXPR_MOD] = "%",  [EXPR_LT] = "<",   [EXPR_LE] = "<=",  [EXPR_GT] = ">",    [EXPR_GE] = ">=",
-      [EXPR_EQ] = "==",  [EXPR_NE] = "!=",  [EXPR_AND] = "and", [EXPR_OR] = "or", [EXPR_NOT] = "not",
-      [EXPR_FLOORDIV] = "//",
+      [EXPR_NEG] = "-",   [EXPR_ADD] = "+", [EXPR_SUB] = "-",   [EXPR_MUL] = "*",
+      [EXPR_DIV] = "/",   [EXPR_MOD] = "%", [EXPR_LT] = "<",    [EXPR_LE] = "<=",
+      [EXPR_GT] = ">",    [EXPR_GE] = ">=", [EXPR_EQ] = "==",   [EXPR_NE] = "!=",
+      [EXPR_AND] = "and", [EXPR_OR] = "or", [EXPR_NOT] = "not", [EXPR_FLOORDIV] = "//",
   };
   return names[op];
 }
@@ -252,7 +252,10 @@ static const expr *check_index(checker *c, const syntax *s) {
   }
   const expr_param *p = &c->scope->params[param];
   expr *e = expr_node(c->memory, EXPR_PARAM,
-                      p->type == PARAM_BOOL ? EXPR_BOOL : p->type == PARAM_I32 ? EXPR_INT : EXPR_FLOAT, s->at);
+                      p->type == PARAM_BOOL  ? EXPR_BOOL
+                      : p->type == PARAM_I32 ? EXPR_INT
+                                             : EXPR_FLOAT,
+                      s->at);
   bool failed = false;
   e->param = param;
   for (const syntax *index = s->args; index; index = index->next) {
@@ -287,7 +290,8 @@ static const expr *check_literal(checker *c, const syntax *s) {
 const expr *expr_check(checker *c, const syntax *s) {
   if (++c->nodes > EXPR_MAX_NODES) {
     if (c->nodes == EXPR_MAX_NODES + 1)
-      diag_add(c->d, DIAG_EXPR_VALUE, s->at, "the expression is too large: over %d operations and values", EXPR_MAX_NODES);
+      diag_add(c->d, DIAG_EXPR_VALUE, s->at, "the expression is too large: over %d operations and values",
+               EXPR_MAX_NODES);
     return NULL;
   }
   switch (s->kind) {
@@ -318,7 +322,8 @@ const expr *expr_check_whole(checker *c, const syntax *s) {
   if (!e)
     return NULL;
   if (c->wanted == EXPR_BOOL && e->type != EXPR_BOOL) {
-    diag_add(c->d, DIAG_EXPR_TYPE, s->at, "a mask must be a condition, this is %s", e->type == EXPR_INT ? "an int" : "a float");
+    diag_add(c->d, DIAG_EXPR_TYPE, s->at, "a mask must be a condition, this is %s",
+             e->type == EXPR_INT ? "an int" : "a float");
     diag_hint(c->d, "a mask is true where a key is visible, as in k <= q");
     return NULL;
   }

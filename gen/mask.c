@@ -16,7 +16,9 @@
 
 enum { UNIFORM = ~(EXPR_BIT(EXPR_Q) | EXPR_BIT(EXPR_K) | EXPR_BIT(EXPR_I)) };
 
-static bool is_uniform(const expr *e) { return (expr_symbols(e) & ~(unsigned)UNIFORM) == 0; }
+static bool is_uniform(const expr *e) {
+  return (expr_symbols(e) & ~(unsigned)UNIFORM) == 0;
+}
 
 bool mask_join(int x, int y, int *direction) {
   *direction = x ? x : y;
@@ -45,8 +47,9 @@ bool mask_direction(arena *a, const expr *e, int *direction) {
   int x, y;
   switch (e->op) {
   case EXPR_SYMBOL: *direction = 1; return e->symbol == EXPR_Q;
-  case EXPR_NEG: case EXPR_ADD: case EXPR_SUB:
-    return direction_of_sum(a, e, direction);
+  case EXPR_NEG:
+  case EXPR_ADD:
+  case EXPR_SUB: return direction_of_sum(a, e, direction);
   case EXPR_MUL: /* in normal form a constant factor comes first; other products have no known direction */
     if (!expr_is_const(e->args[0]) || !mask_direction(a, e->args[1], &x))
       return false;
@@ -57,7 +60,8 @@ bool mask_direction(arena *a, const expr *e, int *direction) {
       return false;
     *direction = e->args[1]->integer < 0 ? -x : x;
     return true;
-  case EXPR_MIN: case EXPR_MAX:
+  case EXPR_MIN:
+  case EXPR_MAX:
     return mask_direction(a, e->args[0], &x) && mask_direction(a, e->args[1], &y) && mask_join(x, y, direction);
   case EXPR_WHERE:
     return is_uniform(e->args[0]) && mask_direction(a, e->args[1], &x) && mask_direction(a, e->args[2], &y) &&
@@ -230,7 +234,8 @@ static mask_rows rows_of(arena *a, const expr *e) {
 mask_rows mask_analyse(arena *a, const expr *mask, bool bottom_right) {
   const expr *row = expr_sym(a, EXPR_Q);
   if (bottom_right)
-    row = expr_make(a, EXPR_SUB, row, expr_make(a, EXPR_SUB, expr_sym(a, EXPR_LEN_K), expr_sym(a, EXPR_LEN_Q), NULL), NULL);
+    row = expr_make(a, EXPR_SUB, row, expr_make(a, EXPR_SUB, expr_sym(a, EXPR_LEN_K), expr_sym(a, EXPR_LEN_Q), NULL),
+                    NULL);
   const expr *normal = expr_normalise(a, expr_substitute(a, mask, EXPR_I, row));
   mask_rows rows = rows_of(a, normal);
   if (normal->op == EXPR_CONST)

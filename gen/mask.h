@@ -4,6 +4,9 @@
  * The rest (if any) is evaluated per element. So row q sees a subset of [max low(q), min high(q)), and exactly that
  * interval when `exact`. Bounds that are monotone in q give the range of a whole tile from its first and last row.
  *
+ * Assumption: positions, lengths and int parameters lie in [-2^30, 2^30], and sums and products of the mask do not
+ * overflow 32 bits. A parameter of 2^31 - 1 for "no limit" breaks it; a window's -1 does not.
+ *
  * Soundness: a key outside the interval is never visible. Checked against brute force in tests/unit/test_mask.c. */
 #ifndef GEN_MASK_H
 #define GEN_MASK_H
@@ -47,7 +50,8 @@ typedef enum mask_edge {
 } mask_edge;
 
 /* The edge as an int expression in which EXPR_Q stands for the tile's first row and EXPR_I for its last row (both in q
- * coordinates; the caller binds their texts when printing). Not clamped to [0, len_k). */
+ * coordinates; the caller binds their texts when printing). Not clamped to [0, len_k). The full range is empty (from
+ * len_k to 0) when the rows are not exact, the visited range when no key is visible. */
 const expr *mask_tile_edge(arena *a, const mask_rows *rows, mask_edge edge);
 
 #endif

@@ -11,8 +11,12 @@
 
 static void solve(arena *a, mask_rows *rows, const expr *x, bool at_most, const expr *v);
 
-static const expr *add(arena *a, const expr *x, const expr *y) { return expr_make(a, EXPR_ADD, x, y, NULL); }
-static const expr *subtract(arena *a, const expr *x, const expr *y) { return expr_make(a, EXPR_SUB, x, y, NULL); }
+static const expr *add(arena *a, const expr *x, const expr *y) {
+  return expr_make(a, EXPR_ADD, x, y, NULL);
+}
+static const expr *subtract(arena *a, const expr *x, const expr *y) {
+  return expr_make(a, EXPR_SUB, x, y, NULL);
+}
 
 /* ceil(x / c) for c > 0. */
 static const expr *ceil_div(arena *a, const expr *x, int64_t c) {

@@ -5,6 +5,7 @@
 #ifndef TEST_EXPR_RANDOM_H
 #define TEST_EXPR_RANDOM_H
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,13 +20,17 @@ static inline uint64_t random_bits(void) { /* splitmix64 */
   return z ^ z >> 31;
 }
 
-static inline int random_below(int n) { return (int)(random_bits() % (uint64_t)n); }
-static inline int random_between(int low, int high) { return low + random_below(high - low + 1); }
+static inline int random_below(int n) {
+  return (int)(random_bits() % (uint64_t)n);
+}
+static inline int random_between(int low, int high) {
+  return low + random_below(high - low + 1);
+}
 
 /* The parameters of all random expressions. */
 static const expr_param random_params[] = {
-    {.name = "w", .type = PARAM_I32, .rank = 0},    {.name = "cap", .type = PARAM_F32, .rank = 0},
-    {.name = "on", .type = PARAM_BOOL, .rank = 0},  {.name = "doc", .type = PARAM_I32, .rank = 1},
+    {.name = "w", .type = PARAM_I32, .rank = 0},     {.name = "cap", .type = PARAM_F32, .rank = 0},
+    {.name = "on", .type = PARAM_BOOL, .rank = 0},   {.name = "doc", .type = PARAM_I32, .rank = 1},
     {.name = "slope", .type = PARAM_F32, .rank = 1}, {.name = "vis", .type = PARAM_BOOL, .rank = 2},
     {.name = "win", .type = PARAM_I32, .rank = 1},
 };
@@ -33,8 +38,11 @@ enum { RANDOM_PARAMS = sizeof random_params / sizeof *random_params };
 enum { PARAM_W, PARAM_CAP, PARAM_ON, PARAM_DOC, PARAM_SLOPE, PARAM_VIS, PARAM_WIN };
 
 static inline expr_scope random_scope(void) {
-  return (expr_scope){.symbols = (1u << EXPR_SYMBOL_COUNT) - 1, .params = random_params, .nparams = RANDOM_PARAMS,
-                      .heads_q = 8, .heads_kv = 2};
+  return (expr_scope){.symbols = (1u << EXPR_SYMBOL_COUNT) - 1,
+                      .params = random_params,
+                      .nparams = RANDOM_PARAMS,
+                      .heads_q = 8,
+                      .heads_kv = 2};
 }
 
 /* Tensors are hashes of their index; `user` points at a salt. */
@@ -70,8 +78,9 @@ static inline const expr *random_param(arena *a, const random_options *o, expr_t
   int param;
   do
     param = random_below(RANDOM_PARAMS);
-  while ((random_params[param].type == PARAM_I32 ? EXPR_INT : random_params[param].type == PARAM_BOOL ? EXPR_BOOL : EXPR_FLOAT) !=
-         type);
+  while ((random_params[param].type == PARAM_I32    ? EXPR_INT
+          : random_params[param].type == PARAM_BOOL ? EXPR_BOOL
+                                                    : EXPR_FLOAT) != type);
   expr *e = expr_node(a, EXPR_PARAM, type, (diag_span){0, 0});
   e->param = param;
   e->nargs = random_params[param].rank;
@@ -83,8 +92,12 @@ static inline const expr *random_param(arena *a, const random_options *o, expr_t
 static inline const expr *random_leaf(arena *a, const random_options *o, expr_type type) {
   if (type == EXPR_BOOL)
     return random_below(4) ? random_param(a, o, EXPR_BOOL, 0) : expr_bool(a, random_below(2));
-  if (type == EXPR_FLOAT)
+  if (type == EXPR_FLOAT) {
+    static const double special[] = {0.0, -0.0, 1.0, -1.0};
+    if (random_below(6) == 0)
+      return expr_float(a, special[random_below(4)]);
     return random_below(2) ? expr_sym(a, EXPR_S) : expr_float(a, random_between(-40, 40) / 8.0);
+  }
   switch (random_below(4)) {
   case 0: return expr_int(a, o->wide && !random_below(3) ? (int64_t)random_bits() : random_between(-9, 9));
   case 1: return expr_sym(a, (expr_symbol)random_below(EXPR_S));
@@ -110,7 +123,7 @@ static inline const expr *random_int(arena *a, const random_options *o, int dept
 }
 
 static inline const expr *random_float(arena *a, const random_options *o, int depth) {
-  static const expr_op ops[] = {EXPR_ADD, EXPR_SUB, EXPR_MUL, EXPR_DIV,  EXPR_MIN, EXPR_MAX,  EXPR_NEG,
+  static const expr_op ops[] = {EXPR_ADD, EXPR_SUB, EXPR_MUL, EXPR_DIV,  EXPR_MIN,  EXPR_MAX, EXPR_NEG,
                                 EXPR_ABS, EXPR_EXP, EXPR_LOG, EXPR_EXP2, EXPR_TANH, EXPR_SQRT};
   int choice = random_below(17);
   if (choice >= 15)
@@ -145,7 +158,9 @@ static inline const expr *random_bool(arena *a, const random_options *o, int dep
 static inline const expr *random_expr(arena *a, const random_options *o, expr_type type, int depth) {
   if (depth <= 0 || random_below(8) == 0)
     return random_leaf(a, o, type);
-  return type == EXPR_INT ? random_int(a, o, depth) : type == EXPR_FLOAT ? random_float(a, o, depth) : random_bool(a, o, depth);
+  return type == EXPR_INT     ? random_int(a, o, depth)
+         : type == EXPR_FLOAT ? random_float(a, o, depth)
+                              : random_bool(a, o, depth);
 }
 
 static uint64_t random_salt;
@@ -157,6 +172,19 @@ static inline expr_env random_env(bool wide) {
     env.symbol[n] = wide && !random_below(3) ? expr_wrap((int64_t)random_bits()) : random_between(-3, 20);
   env.s = random_between(-80, 80) / 8.0;
   return env;
+}
+
+/* Whether all integers in e stay far from overflow, as the normal form of comparisons assumes. */
+static inline bool is_tame(const expr *e, const expr_env *env) {
+  if (e->type == EXPR_INT && fabs(expr_eval(e, env)) > 1 << 20)
+    return false;
+  if (e->op == EXPR_MUL && e->type == EXPR_INT &&
+      fabs(expr_eval(e->args[0], env)) * fabs(expr_eval(e->args[1], env)) > 1 << 20)
+    return false;
+  for (int n = 0; n < e->nargs; n++)
+    if (!is_tame(e->args[n], env))
+      return false;
+  return true;
 }
 
 #endif

@@ -22,9 +22,9 @@ typedef struct mask_case {
 static void describe(const mask_case *c) {
   text out = {0};
   expr_print(c->mask, random_params, &out);
-  print_error("seed %llu: %s\n  %s, len_q %d, len_k %d, tile %d, h %d, form %d, exact %d\n", (unsigned long long)c->seed,
-              out.bytes, c->bottom_right ? "bottom_right" : "top_left", c->len_q, c->len_k, c->tile,
-              (int)c->env.symbol[EXPR_H], c->rows.form, c->rows.exact);
+  print_error("seed %llu: %s\n  %s, len_q %d, len_k %d, tile %d, h %d, form %d, exact %d\n",
+              (unsigned long long)c->seed, out.bytes, c->bottom_right ? "bottom_right" : "top_left", c->len_q, c->len_k,
+              c->tile, (int)c->env.symbol[EXPR_H], c->rows.form, c->rows.exact);
   for (int n = 0; n < c->rows.nlow + c->rows.nhigh; n++) {
     bool low = n < c->rows.nlow;
     const mask_bound *b = low ? &c->rows.low[n] : &c->rows.high[n - c->rows.nlow];
@@ -43,7 +43,9 @@ static void describe(const mask_case *c) {
     }                                                                                                                  \
   } while (0)
 
-static int offset(const mask_case *c) { return c->bottom_right ? c->len_k - c->len_q : 0; }
+static int offset(const mask_case *c) {
+  return c->bottom_right ? c->len_k - c->len_q : 0;
+}
 
 static bool visible(mask_case *c, int q, int k) {
   c->env.symbol[EXPR_Q] = q;
@@ -101,14 +103,16 @@ static int edge_at(mask_case *c, const expr *e, int first, int last) {
 /* Returns how many keys at the ends of the visited range no row sees (0: as tight as it can be). */
 static int check_tile(mask_case *c, const expr *const edges[4], int first, int last) {
   int begin = edge_at(c, edges[MASK_VISIT_BEGIN], first, last), end = edge_at(c, edges[MASK_VISIT_END], first, last);
-  int full_begin = edge_at(c, edges[MASK_FULL_BEGIN], first, last), full_end = edge_at(c, edges[MASK_FULL_END], first, last);
+  int full_begin = edge_at(c, edges[MASK_FULL_BEGIN], first, last),
+      full_end = edge_at(c, edges[MASK_FULL_END], first, last);
   int least = c->len_k, greatest = 0;
   for (int q = first; q <= last; q++)
     for (int k = 0; k < c->len_k; k++) {
       bool seen = visible(c, q, k);
-      CHECK(c, !seen || (begin <= k && k < end), "rows %d..%d visit [%d, %d), but q %d sees k %d", first, last, begin, end, q, k);
-      CHECK(c, seen || k < full_begin || k >= full_end, "rows %d..%d see all of [%d, %d), but q %d does not see k %d", first,
-            last, full_begin, full_end, q, k);
+      CHECK(c, !seen || (begin <= k && k < end), "rows %d..%d visit [%d, %d), but q %d sees k %d", first, last, begin,
+            end, q, k);
+      CHECK(c, seen || k < full_begin || k >= full_end, "rows %d..%d see all of [%d, %d), but q %d does not see k %d",
+            first, last, full_begin, full_end, q, k);
       if (seen && k < least)
         least = k;
       if (seen && k >= greatest)
@@ -202,6 +206,7 @@ static const known_mask known_masks[] = {
     {"min(k, 6) >= q", MASK_ROWS, true, false},
     {"2 * k <= q", MASK_ROWS, true, true},
     {"3 * k >= q - 2 and 3 * k <= q + 7", MASK_ROWS, true, true},
+    {"k <= q // -2 + 12", MASK_ROWS, true, true},
     {"k <= 10 - q", MASK_ROWS, true, true},
     {"k >= 10 - q", MASK_ROWS, true, true},
     {"(q - k) // 4 == 0", MASK_ROWS, true, true},
@@ -274,12 +279,17 @@ static const expr *random_k_term(arena *a) {
 static const expr *random_row_term(arena *a) {
   const random_options options = {.comparisons = true};
   const expr *q = expr_sym(a, random_below(4) ? EXPR_Q : EXPR_I);
-  switch (random_below(8)) {
+  switch (random_below(9)) {
+  case 8: return expr_make(a, EXPR_FLOORDIV, q, expr_int(a, random_between(-3, 3)), NULL);
   case 0: return expr_int(a, random_between(-2, 20));
   case 1: return expr_make(a, EXPR_ADD, q, random_param(a, &options, EXPR_INT, 1), NULL);
-  case 2: return expr_make(a, EXPR_MUL, expr_make(a, EXPR_FLOORDIV, q, expr_int(a, 4), NULL), expr_int(a, random_between(-4, 4)), NULL);
+  case 2:
+    return expr_make(a, EXPR_MUL, expr_make(a, EXPR_FLOORDIV, q, expr_int(a, 4), NULL),
+                     expr_int(a, random_between(-4, 4)), NULL);
   case 3: return expr_make(a, EXPR_MIN, q, expr_sym(a, EXPR_H), NULL);
-  case 4: return expr_make(a, EXPR_WHERE, expr_make(a, EXPR_LT, expr_sym(a, EXPR_H), expr_int(a, 4), NULL), q, expr_int(a, 7));
+  case 4:
+    return expr_make(a, EXPR_WHERE, expr_make(a, EXPR_LT, expr_sym(a, EXPR_H), expr_int(a, 4), NULL), q,
+                     expr_int(a, 7));
   case 5: return expr_make(a, EXPR_NEG, q, NULL, NULL);
   default: return expr_make(a, EXPR_ADD, q, expr_int(a, random_between(-6, 6)), NULL);
   }
@@ -306,6 +316,24 @@ static const expr *random_mask(arena *a, int depth) {
   return expr_fold(a, random_expr(a, &options, EXPR_BOOL, 3));
 }
 
+/* Whether no integer comes near overflow at any row and key, as the analysis assumes. */
+static bool is_tame_everywhere(mask_case *c) {
+  for (int i = 0; i < c->len_q; i++)
+    for (int k = 0; k < c->len_k; k++) {
+      visible(c, i + offset(c), k); /* sets the symbols */
+      if (!is_tame(c->mask, &c->env))
+        return false;
+    }
+  return true;
+}
+
+static bool has_op(const expr *e, expr_op op) {
+  bool found = e->op == op;
+  for (int n = 0; n < e->nargs && !found; n++)
+    found = has_op(e->args[n], op);
+  return found;
+}
+
 static void test_random_masks(void **state) {
   (void)state;
   enum { MASKS = 20000 };
@@ -315,7 +343,10 @@ static void test_random_masks(void **state) {
     random_state = seed;
     mask_case c = {.mask = random_mask(a, random_below(4)), .bottom_right = random_below(2), .seed = seed};
     random_shape(&c);
-    c.rows = mask_analyse(a, c.mask, c.bottom_right);
+    if (!has_op(c.mask, EXPR_FLOOR) || is_tame_everywhere(&c)) /* only floor() makes large numbers of small ones here */
+      c.rows = mask_analyse(a, c.mask, c.bottom_right);
+    else
+      c.rows.form = MASK_ELEMENTS;
     rows += c.rows.form == MASK_ROWS;
     exact += c.rows.form == MASK_ROWS && c.rows.exact;
     check_case(a, &c);
@@ -349,7 +380,8 @@ static void test_many_bounds(void **state) {
 static void test_raw_rows(void **state) {
   (void)state;
   arena *a = arena_new();
-  mask_rows top = mask_analyse(a, parse_mask(a, "k <= i"), false), same = mask_analyse(a, parse_mask(a, "causal"), false);
+  mask_rows top = mask_analyse(a, parse_mask(a, "k <= i"), false),
+            same = mask_analyse(a, parse_mask(a, "causal"), false);
   assert_true(expr_equal(top.high[0].value, same.high[0].value));
   mask_rows bottom = mask_analyse(a, parse_mask(a, "k <= i"), true);
   mask_rows shifted = mask_analyse(a, parse_mask(a, "k <= q - (len_k - len_q)"), true);
