@@ -192,8 +192,7 @@ void cache_remove(cache *c, const char *key) {
   free(path);
 }
 
-/* ---- Publishing
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Publishing ---- */
 
 /* DIRECTORY/.tmp-PID-RANDOM; NULL when memory or randomness is out. */
 static char *temporary_file(const cache *c) {

@@ -180,9 +180,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   return launch_all(op, k, &call, params, stream);
 }
 
-/* ---- Timing
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Timing ---- */
 
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;

@@ -26,8 +26,7 @@ qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *
   return QKV_OK;
 }
 
-/* ---- One kernel
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- One kernel ---- */
 
 static void take_from_cache(qkv_engine *e, const compiler_ops *compiler, build_job *job) {
   cache_entry entry;
@@ -101,8 +100,7 @@ static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const 
   return status;
 }
 
-/* ---- One job per key
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- One job per key ---- */
 
 static qkv_status kernel_key(const compiler_ops *compiler, const gen_kernel *k, char key[CACHE_KEY_SIZE]) {
   char identity[IDENTITY_SIZE];
@@ -191,8 +189,7 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
   return status;
 }
 
-/* ---- The user's builds
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- The user's builds ---- */
 
 /* Fills the request. arch "emu" means: the engine's architecture, compiled for the emulated device. */
 static qkv_status make_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,

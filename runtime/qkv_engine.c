@@ -24,8 +24,7 @@ static void cache_warning(const char *message, void *user) {
   engine_log(user, QKV_LOG_WARNING, "%s", message);
 }
 
-/* ---- Options and environment
- * ------------------------------------------------------------------------------------------- */
+/* ---- Options and environment ---- */
 
 static void from_environment(const char **field, const char *variable) {
   const char *value = getenv(variable);
@@ -71,8 +70,7 @@ static int cuda_ordinal(const char *word) {
   return *end || n > 1 << 20 ? -1 : (int)n;
 }
 
-/* ---- Opening
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Opening ---- */
 
 static qkv_status open_backend(qkv_engine *e, const device_ops *ops, const compiler_ops *compiler, int ordinal,
                                const qkv_options *o) {
@@ -210,8 +208,7 @@ qkv_status qkv_device_get_info(qkv_engine *e, qkv_device_info *out) {
   return struct_give(out, &e->info, sizeof e->info, "out");
 }
 
-/* ---- Device memory
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- Device memory ---- */
 
 static qkv_status need_device(const qkv_engine *e) {
   if (!e)
@@ -255,8 +252,7 @@ qkv_status qkv_synchronize(qkv_engine *e) {
   return status == QKV_OK ? e->ops->synchronize(e->device) : status;
 }
 
-/* ---- Cache
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Cache ---- */
 
 qkv_status qkv_cache_list(qkv_engine *e, int (*visit)(const qkv_cache_entry *entry, void *user), void *user) {
   if (!e || !visit)

@@ -63,8 +63,7 @@ static double ratio(double a, double b) {
   return b > 0 ? a / b : 0;
 }
 
-/* ---- Text
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Text ---- */
 
 static void print_families(const explanation *x, text *out) {
   text_puts(out, "families, in order of dispatch\n");
@@ -148,8 +147,7 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
   }
 }
 
-/* ---- JSON
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- JSON ---- */
 
 static void json_pair(text *out, const char *key, const char *value) {
   text_printf(out, "\"%s\": ", key);

@@ -19,8 +19,7 @@
 #include "qkv.h"
 #include "reference.h"
 
-/* ---- Structs that grow (qkv_status.c)
- * -------------------------------------------------------------------------------- */
+/* ---- Structs that grow (qkv_status.c) ---- */
 
 /* Copies a caller's struct, whose first member is its size, over the first bytes of `known`: fields the caller does not
  * know keep their values. QKV_INVALID_ARGUMENT when the size is not set. from NULL: nothing to copy. */
@@ -36,8 +35,7 @@ qkv_status text_give(text *t, char **out);
 void text_fixed(text *t, double value, int digits);
 double seconds_now(void);
 
-/* ---- Specs
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Specs ---- */
 
 struct qkv_spec {
   spec *parsed;
@@ -49,8 +47,7 @@ qkv_dtype dtype_of_param(param_type t);
 /* The extents of declared parameter n (rank of them). */
 void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t len_k, int64_t shape[4]);
 
-/* ---- Engine
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Engine ---- */
 
 typedef struct build_job build_job;
 
@@ -76,8 +73,7 @@ void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ..
 /* The options with the environment filled in; strings are the caller's or the environment's. */
 qkv_status options_resolve(const qkv_options *given, qkv_options *out);
 
-/* ---- Builds
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Builds ---- */
 
 /* A compiled kernel, shared between all who asked for it at the same time. */
 struct build_job {
@@ -103,8 +99,7 @@ qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *
  * notes_only: only what log_is_note keeps, with the lines that belong to it. */
 void log_translate(const char *log, const gen_kernel *k, int notes_only, text *out);
 
-/* ---- Calls
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_LSE_WITH_SINK, TENSOR_SINK, TENSOR_PARAM };
 

@@ -7,8 +7,7 @@
 
 #include "qkv_internal.h"
 
-/* ---- Binding the parameter struct
- * ---------------------------------------------------------------------------------------- */
+/* ---- Binding the parameter struct ---- */
 
 /* `rest` after "TENSOR" is "", ".stride.AXIS" or ".extent.AXIS". */
 static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
@@ -80,8 +79,7 @@ static qkv_status bind_fields(const spec *s, op_kernel *k) {
   return QKV_OK;
 }
 
-/* ---- Loading
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Loading ---- */
 
 static void op_kernel_free(const qkv_engine *e, op_kernel *k) {
   if (!k)
@@ -185,8 +183,7 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
   return status;
 }
 
-/* ---- Workspace
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Workspace ---- */
 
 static qkv_status size_workspace(qkv_op *op) {
   const spec *s = op->spec->parsed;
@@ -220,8 +217,7 @@ static qkv_status size_workspace(qkv_op *op) {
   return QKV_OK;
 }
 
-/* ---- The user's calls
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- The user's calls ---- */
 
 static qkv_status check_limits(const qkv_limits *l) {
   const struct {

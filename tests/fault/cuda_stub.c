@@ -2,7 +2,8 @@
  * nothing, contexts are counted. Built by a test as libcuda.so.1.
  *
  * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number. $QKV_STUB_GPUS: how many GPUs (2).
- * stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes so far. */
+ * stub_calls: calls of any kind; stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes
+ * so far. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ typedef void *context;
 static char contexts[8]; /* the primary context of GPU n is &contexts[n] */
 static _Thread_local context stack[16];
 _Thread_local int stub_depth;
-int stub_pushes, stub_launches, stub_shared_limit, stub_modules;
+int stub_calls, stub_pushes, stub_launches, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
   char name[64];
@@ -25,6 +26,7 @@ static int fails(const char *symbol) {
 #define STUB(symbol, parameters, ...)                                                                                  \
   int symbol parameters;                                                                                               \
   int symbol parameters {                                                                                              \
+    stub_calls++;                                                                                                      \
     int error_ = fails(#symbol);                                                                                       \
     if (error_)                                                                                                        \
       return error_;                                                                                                   \

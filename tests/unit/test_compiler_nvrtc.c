@@ -1,5 +1,6 @@
 /* test_compiler_nvrtc.c: finding NVRTC, compiling with it, and every way in which it can fail, with a stub that fails
  * on demand. The library is looked for once per process, so each search runs in a child of its own. */
+#define _GNU_SOURCE /* RTLD_NEXT */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,27 @@
 static const char probe[] = "extern \"C\" __global__ void probe(float *p) { p[threadIdx.x] = 1.0f; }\n";
 static char folder[] = "/tmp/qkv-nvrtc-XXXXXX";
 static char stub[64], missing[64];
+
+void __gcov_dump(void) __attribute__((weak));
+
+/* Ends a child; its lines count where coverage is measured. */
+static void end_child(int code) {
+  if (__gcov_dump)
+    __gcov_dump();
+  _exit(code);
+}
+
+/* When set, only libraries below this folder can be opened: as on a machine without a toolkit. */
+static const char *only_below;
+
+void *dlopen(const char *path, int flags) {
+  static void *(*real)(const char *, int);
+  if (!real)
+    *(void **)&real = dlsym(RTLD_NEXT, "dlopen");
+  if (only_below && path && strncmp(path, only_below, strlen(only_below)) != 0)
+    path = "/nonexistent/library.so";
+  return real(path, flags);
+}
 
 /* Builds the stubs. -1 without a C compiler: their tests are skipped. */
 static int build_stubs(void **state) {
@@ -67,7 +90,7 @@ static int child_compile(const char *library, const char *mode, qkv_status want,
     if (good && status == QKV_OK)
       good = strstr(image.log, "Used 7") && !strstr(image.log, "Compile time");
     image_free(&image);
-    _exit(!good);
+    end_child(!good);
   }
   int status = -1;
   return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -102,6 +125,53 @@ static void test_not_found(void **state) {
                                  "pip install"),
                    0);
   assert_int_equal(child_compile("/etc/hostname", "", QKV_NO_COMPILER, "/etc/hostname", "QKV_NVRTC is set"), 0);
+}
+
+/* The places without the loader's help: a toolkit, a virtual environment in both layouts of the wheels, a user's
+ * packages. */
+static void test_places(void **state) {
+  (void)state;
+  if (!*stub)
+    skip();
+  static const struct {
+    const char *variable, *folder;
+  } rows[] = {{"CUDA_HOME", "lib64"},
+              {"CUDA_PATH", "lib"},
+              {"VIRTUAL_ENV", "lib/python3.11/site-packages/nvidia/cu13/lib"},
+              {"VIRTUAL_ENV", "lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib"},
+              {"CONDA_PREFIX", "lib"},
+              {"HOME", ".local/lib/python3.12/site-packages/nvidia/cu13/lib"},
+              {NULL, NULL}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char base[96], command[1024];
+    snprintf(base, sizeof base, "%s/place%zu", folder, n);
+    snprintf(command, sizeof command, "mkdir -p %s/%s && cp %s %s/%s/libnvrtc.so.1%d", base, rows[n].folder, stub, base,
+             rows[n].folder, n % 2 ? 2 : 3);
+    if (rows[n].folder)
+      assert_int_equal(system(command), 0);
+    pid_t child = fork();
+    if (child == 0) {
+      static const char *const variables[] = {"CUDA_HOME",    "CUDA_PATH", "VIRTUAL_ENV",
+                                              "CONDA_PREFIX", "HOME",      "QKV_NVRTC"};
+      for (size_t v = 0; v < sizeof variables / sizeof *variables; v++)
+        unsetenv(variables[v]);
+      if (rows[n].variable)
+        setenv(rows[n].variable, base, 1);
+      only_below = folder;
+      device_image image;
+      qkv_status status = compiler_nvrtc.compile(probe, "sm_80", &image);
+      int good = rows[n].folder ? status == QKV_OK && image.size == 64
+                                : status == QKV_NO_COMPILER && strstr(error_message(), "/usr/local/cuda") &&
+                                      strstr(error_message(), "site-packages/nvidia");
+      if (!good)
+        fprintf(stderr, "row %zu: status %d: %s\n", n, (int)status, error_message());
+      image_free(&image);
+      end_child(!good);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
 }
 
 /* From here on: the real NVRTC, when there is one. */
@@ -267,9 +337,9 @@ static void test_log_resources(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found),
-                                     cmocka_unit_test(test_log_places), cmocka_unit_test(test_log_resources),
-                                     cmocka_unit_test(test_compiles),   cmocka_unit_test(test_same_bytes),
-                                     cmocka_unit_test(test_refusals),   cmocka_unit_test(test_threads)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found),     cmocka_unit_test(test_places),
+      cmocka_unit_test(test_log_places), cmocka_unit_test(test_log_resources), cmocka_unit_test(test_compiles),
+      cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_refusals),      cmocka_unit_test(test_threads)};
   return cmocka_run_group_tests(tests, build_stubs, remove_stubs);
 }

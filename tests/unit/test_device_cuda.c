@@ -1,6 +1,8 @@
 /* test_device_cuda.c: the CUDA device's own logic against a stub of the driver: contexts are left as they were found,
  * errors carry the driver's names, failures leak nothing, and a missing or old driver is told apart from a missing GPU.
  *
+ * Whole engines run on the stub as well: which device is chosen, and that a call launches and does nothing else.
+ *
  * The stub must be found as libcuda.so.1, so the test builds it and starts itself again with LD_LIBRARY_PATH. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +20,7 @@
 
 #include "device.h"
 
-static int *depth, *pushes, *launches, *shared_limit, *modules;
+static int *calls, *depth, *pushes, *launches, *shared_limit, *modules;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
 static int (*retain)(void **context, int device);
@@ -28,6 +30,7 @@ static int find_stub(void **state) {
   void *stub = dlopen("libcuda.so.1", RTLD_NOW);
   if (!stub)
     return -1;
+  calls = dlsym(stub, "stub_calls");
   depth = dlsym(stub, "stub_depth");
   pushes = dlsym(stub, "stub_pushes");
   launches = dlsym(stub, "stub_launches");
@@ -36,7 +39,8 @@ static int find_stub(void **state) {
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
-  return depth && pushes && launches && shared_limit && modules && push_context && pop_context && retain ? 0 : -1;
+  return calls && depth && pushes && launches && shared_limit && modules && push_context && pop_context && retain ? 0
+                                                                                                                  : -1;
 }
 
 static void need(qkv_status status) {
@@ -225,6 +229,107 @@ static void test_drivers(void **state) {
   }
 }
 
+/* ---- Engines ---- */
+
+static const char spec_text[] = "qkvc: 1\nname: tiny\nattention: {heads: 2, dim: 16, dtype: f16}\n";
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define COUNT_ALLOCATIONS
+static _Thread_local int allocations;
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *malloc(size_t size) {
+  return allocations++, __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size) {
+  return allocations++, __libc_calloc(count, size);
+}
+void *realloc(void *memory, size_t size) {
+  return allocations++, __libc_realloc(memory, size);
+}
+#endif
+
+/* A call after prepare: as many launches as the kernel has, three questions about the context, no allocation. */
+static void test_launch_only(void **state) {
+  (void)state;
+  qkv_options o = QKV_OPTIONS_INIT;
+  qkv_engine *e;
+  qkv_spec *s;
+  qkv_op *op;
+  qkv_device_info info = {.size = sizeof info};
+  static _Alignas(16) char memory[4][2 * 8 * 2 * 16 * 2];
+  o.cache_dir = "";
+  need(qkv_open(&o, &e)); /* auto: there is a GPU */
+  need(qkv_device_get_info(e, &info));
+  assert_string_equal(info.kind, "cuda");
+  assert_string_equal(info.arch, "sm_90a");
+  if (!info.compiler[0]) {
+    qkv_close(e);
+    skip();
+  }
+  need(qkv_spec_load(e, spec_text, &s));
+  need(qkv_prepare(e, s, NULL, &op));
+  assert_int_equal(*modules, 2); /* the kernel for aligned tensors and the one for all others */
+  qkv_attention_args a = QKV_ATTENTION_ARGS_INIT;
+  qkv_tensor *tensors[] = {&a.q, &a.k, &a.v, &a.o};
+  for (int n = 0; n < 4; n++)
+    *tensors[n] = qkv_tensor_dense(memory[n], QKV_F16, 4, (int64_t[]){2, 8, 2, 16});
+  void *own, *popped;
+  retain(&own, 0);
+  push_context(own);
+  int calls_before = *calls, launches_before = *launches;
+#ifdef COUNT_ALLOCATIONS
+  int allocations_before = allocations;
+#endif
+  enum { CALLS = 100 };
+  for (int n = 0; n < CALLS; n++)
+    need(qkv_attention(op, &a, NULL));
+#ifdef COUNT_ALLOCATIONS
+  assert_int_equal(allocations, allocations_before);
+#endif
+  assert_int_equal(*launches, launches_before + CALLS);
+  assert_int_equal(*calls, calls_before + 3 * CALLS);
+  pop_context(&popped);
+  setenv("QKV_STUB_CUDA", "cuLaunchKernel:700", 1);
+  assert_int_equal(qkv_attention(op, &a, NULL), QKV_DEVICE_ERROR);
+  assert_non_null(strstr(qkv_last_error(e), "CUDA_ERROR_ILLEGAL_ADDRESS"));
+  unsetenv("QKV_STUB_CUDA");
+  double median;
+  need(qkv_time(op, &a, NULL, 4, &median, NULL, NULL));
+  assert_true(median > 0.0019 && median < 0.0021);
+  qkv_op_free(op);
+  qkv_spec_free(s);
+  qkv_close(e);
+  assert_int_equal(*modules, 0);
+}
+
+static void test_doctor(void **state) {
+  (void)state;
+  qkv_options o = QKV_OPTIONS_INIT;
+  o.cache_dir = "";
+  char *text;
+  int healthy;
+  need(qkv_doctor(&o, 0, &healthy, &text));
+  static const char *const words[] = {"for CUDA 13.0", "cuda:0", "cuda:1", "Stub 1, compute capability 9.0, 132 SMs"};
+  for (size_t n = 0; n < sizeof words / sizeof *words; n++)
+    if (!strstr(text, words[n]))
+      fail_msg("'%s' is missing in:\n%s", words[n], text);
+  qkv_string_free(text);
+  setenv("QKV_STUB_GPUS", "0", 1);
+  need(qkv_doctor(&o, 1, &healthy, &text));
+  assert_int_equal(healthy, 0);
+  assert_non_null(strstr(text, "CUDA_VISIBLE_DEVICES"));
+  qkv_string_free(text);
+  qkv_engine *e; /* auto without a GPU: emulated */
+  need(qkv_open(&o, &e));
+  qkv_device_info info = {.size = sizeof info};
+  need(qkv_device_get_info(e, &info));
+  assert_string_equal(info.kind, "emu");
+  qkv_close(e);
+  unsetenv("QKV_STUB_GPUS");
+}
+
 /* Builds the stub and starts this program again where it is found. */
 static int start_with_stub(char **argv) {
   char folder[] = "/tmp/qkv-cuda-XXXXXX", command[512];
@@ -258,8 +363,9 @@ int main(int argc, char **argv) {
   (void)argc;
   if (!getenv("QKV_TEST_STUBBED"))
     return start_with_stub(argv);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers), cmocka_unit_test(test_contexts),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers),  cmocka_unit_test(test_contexts),
                                      cmocka_unit_test(test_failures), cmocka_unit_test(test_absent_entry),
-                                     cmocka_unit_test(test_ordinals)};
+                                     cmocka_unit_test(test_ordinals), cmocka_unit_test(test_launch_only),
+                                     cmocka_unit_test(test_doctor)};
   return cmocka_run_group_tests(tests, find_stub, NULL);
 }

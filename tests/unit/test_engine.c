@@ -104,8 +104,7 @@ static void assert_fails(qkv_status got, qkv_status want, const char *word) {
              qkv_status_name(want), word);
 }
 
-/* ---- Options
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Options ---- */
 
 static void test_names(void **state) {
   (void)state;
@@ -189,8 +188,7 @@ static void test_older_structs(void **state) {
   qkv_close(e);
 }
 
-/* ---- Specs
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Specs ---- */
 
 static void test_spec(void **state) {
   (void)state;
@@ -242,8 +240,7 @@ static void test_bad_specs(void **state) {
   assert_fails(qkv_spec_check("qkvc: 1\nhead_dims: 3\n", 1, &s), QKV_BAD_SPEC, "\"line\"");
 }
 
-/* ---- Generating and building
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Generating and building ---- */
 
 static void test_generate(void **state) {
   (void)state;
@@ -436,9 +433,7 @@ static void test_compile_error(void **state) {
   qkv_close(e);
 }
 
-/* ---- Threads
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Threads ---- */
 
 typedef struct worker {
   qkv_engine *engine;
@@ -480,9 +475,7 @@ static void test_threads(void **state) {
   qkv_close(e);
 }
 
-/* ---- Reports
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Reports ---- */
 
 static void test_explain(void **state) {
   (void)state;
@@ -526,9 +519,7 @@ static void test_doctor(void **state) {
   }
 }
 
-/* ---- Locale
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* ---- Locale ---- */
 
 /* Everything that prints or reads numbers, as one text. */
 static char *all_texts(void) {

@@ -75,8 +75,7 @@ static qkv_counters counters_of(const qkv_engine *e) {
   return c;
 }
 
-/* ---- A call: tensors on the host, their copies on the device, and the reference's answer
- * ----------------------------------- */
+/* ---- A call: tensors on the host, their copies on the device, and the reference's answer ---- */
 
 enum { Q, K, V, O, LSE, LSE_SINK, SINK, SLOPE, DOC, TENSORS };
 
@@ -221,8 +220,7 @@ static void check_call(call *c, const qkv_op *with, const layout *l, const char 
   }
 }
 
-/* ---- Tests
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Tests ---- */
 
 static void test_layouts(void **state) {
   (void)state;
