@@ -44,8 +44,8 @@ tolerance tolerance_of(const test_case *c, const inputs *in) {
   if (c->scale[0]) scale = fabs(strtod(c->scale, NULL));
   double q = greatest_norm(in->q, in->b * in->lq * in->hq, in->dim);
   double k = greatest_norm(in->k, in->b * in->lk * in->hk, in->dim);
-  /* |s| <= scale |q| |k|. f32 sums of exact products, and the exponent's product, are off by a few units in the last place. */
-  double logit = scale * q * k * 0x1p-22, apart = keys_equal(in) ? 0 : logit;
+  /* |s| <= scale |q| |k|. A few rounded constants and products, and a sum of dim exact products in f32. */
+  double logit = scale * q * k * (0x1p-22 + (double)c->dim * 0x1p-26), apart = keys_equal(in) ? 0 : logit;
   if (c->softcap[0]) {
     double cap = strtod(c->softcap, NULL);
     logit = fmin(logit, cap) + cap * 0x1p-20;

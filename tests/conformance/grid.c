@@ -69,9 +69,9 @@ static const axis grid_axes[] = {
     {false, {GUARDS}},
 };
 
-/* The same for an emulator: small heads and lengths; the tile of 128 rows is never full, a tile of 64 keys is. */
+/* The same for an emulator: small heads, and lengths of up to two tiles of rows and five of keys. */
 static const axis tiny_axes[] = {
-    {true, {"dim=8", "dim=16", "dim=24", "dim=32", "dim=40", "dim=64", "dim=72", "dim=40 dimv=72", "dim=64 dimv=24"}},
+    {true, {"dim=8", "dim=16", "dim=24", "dim=32", "dim=40", "dim=64", "dim=72", "dim=128", "dim=40 dimv=72", "dim=64 dimv=24", "dim=200 dimv=256"}},
     {true, {"hq=1 hk=1", "hq=2 hk=2", "hq=3 hk=1", "hq=4 hk=2", "hq=5 hk=1", "hq=6 hk=2", "hq=7 hk=1"}},
     {true, {MASKS}},
     {true, {SCORES}},
@@ -81,7 +81,7 @@ static const axis tiny_axes[] = {
     {true, {"", "align=top_left"}},
     {true, {"", "", "scale=0.25", "scale=-0.125"}},
     {false, {"lq=1 lk=1", "lq=1 lk=2", "lq=2 lk=1", "lq=7 lk=7", "lq=15 lk=17", "lq=17 lk=15", "lq=1 lk=65", "lq=5 lk=64",
-             "lq=33 lk=63", "lq=16 lk=130", "lq=40 lk=9"}},
+             "lq=33 lk=63", "lq=16 lk=130", "lq=40 lk=9", "lq=9 lk=257", "lq=130 lk=40", "lq=140 lk=150"}},
     {false, {"b=1", "b=2"}},
     {false, {LAYOUTS_Q}},
     {false, {LAYOUTS_KV}},

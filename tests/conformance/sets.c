@@ -134,7 +134,7 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0, tiny = strcmp(device, "emu") == 0;
   int missed = 0;
   if (strcmp(name, "quick") == 0) {
-    grid_build(true, 8, 3, seed, out);
+    grid_build(true, 20, 4, seed, out);
     ADD(hard_rows, true);
     ADD(invariance_rows, true);
   } else if (strcmp(name, "sensitivity") == 0) {
