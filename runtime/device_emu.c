@@ -219,7 +219,8 @@ static void emu_unload(device *d, device_module *m) {
 
 static qkv_status open_image(device_module *m, const void *image, size_t size) {
   if (!compiler_emulator.plausible(image, size))
-    return error_set(QKV_DEVICE_ERROR, "%s: the image cannot be loaded: no complete shared object of this machine", m->name);
+    return error_set(QKV_DEVICE_ERROR, "%s: the image cannot be loaded: no complete shared object of this machine",
+                     m->name);
   m->fd = memfd_create(m->name, MFD_CLOEXEC);
   if (m->fd < 0 || !write_all(m->fd, image, size))
     return error_set(QKV_IO, "%s: no anonymous file for the emulated kernel: %s", m->name, strerror(errno));

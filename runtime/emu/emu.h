@@ -2,12 +2,12 @@
  *
  * Two sides include this header:
  *   - the emulator (runtime/emu/emu_*.c, plain C), which implements emu_api;
- *   - runtime/emu/kernel.h, which defines the CUDA keywords away, turns every primitive of templates/prim into a call through
- *     emu_api, and forwards the compiler's access callbacks (-fsanitize=thread) to it.
+ *   - runtime/emu/kernel.h, which defines the CUDA keywords away, turns every primitive of templates/prim into a call
+ * through emu_api, and forwards the compiler's access callbacks (-fsanitize=thread) to it.
  *
- * A kernel is a shared object that exports `qkv_emu_bind` (receives the api) and its extern "C" entries. GPU threads are
- * fibers on one OS thread; a fiber runs until it waits at a barrier or a collective. Shared memory is one arena per block;
- * shared addresses (the result of smem_addr) are 32-bit offsets from the arena's start plus EMU_SHARED_BASE. */
+ * A kernel is a shared object that exports `qkv_emu_bind` (receives the api) and its extern "C" entries. GPU threads
+ * are fibers on one OS thread; a fiber runs until it waits at a barrier or a collective. Shared memory is one arena per
+ * block; shared addresses (the result of smem_addr) are 32-bit offsets from the arena's start plus EMU_SHARED_BASE. */
 #ifndef RUNTIME_EMU_H
 #define RUNTIME_EMU_H
 
@@ -20,7 +20,7 @@ extern "C" {
 
 enum {
   EMU_ABI = 1,
-  EMU_SHARED_BASE = 1024,       /* shared addresses start here, so that 0 is never valid */
+  EMU_SHARED_BASE = 1024, /* shared addresses start here, so that 0 is never valid */
   EMU_SHARED_MAX = 256 * 1024
 };
 
@@ -43,7 +43,8 @@ typedef struct emu_api {
   int64_t (*grid_size)(void);
   unsigned char *(*shared)(void); /* start of the arena */
 
-  /* Where in the kernel the call below comes from (a return address), for reports. Stored before every call that can fail. */
+  /* Where in the kernel the call below comes from (a return address), for reports. Stored before every call that can
+   * fail. */
   const void **pc;
 
   /* Every plain load and store of the kernel, before it happens. write: 0 or 1. */
@@ -62,8 +63,8 @@ typedef struct emu_api {
   /* d = a * b + c, m16n8k16, f32 accumulate. format 0: f16, 1: bf16. */
   void (*mma_m16n8k16)(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], int format);
 
-  /* cp.async: `bytes` 4, 8 or 16 to shared; only the first source_bytes are read, the rest is zero. Lands when a wait of
-   * this thread covers its group, or earlier, in seeded order. */
+  /* cp.async: `bytes` 4, 8 or 16 to shared; only the first source_bytes are read, the rest is zero. Lands when a wait
+   * of this thread covers its group, or earlier, in seeded order. */
   void (*cp_async)(uint32_t to, const void *from, int bytes, int source_bytes);
   void (*cp_async_commit)(void);
   void (*cp_async_wait)(int groups_left); /* all but the newest groups_left groups have landed */
