@@ -82,7 +82,8 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float reference = fmaxf(row_reference[r][half], maximum[r][half]);
+        // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
+        const float reference = maximum[r][half] > row_reference[r][half] + SLACK ? maximum[r][half] : row_reference[r][half];
         const float stand_in = reference == minus_infinity() ? 0.0f : reference;
         const float rescale = exp2_approx((row_reference[r][half] - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
         row_reference[r][half] = reference;
@@ -97,7 +98,7 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 
   float stand_in[ROW_TILES][2];
   //% if raw_scores then
-  bool large = false;
+  bool large[ROW_TILES][2], any_large = false;
   //% end
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -105,7 +106,8 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
     for (int half = 0; half < 2; ++half) {
       stand_in[r][half] = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
       //% if raw_scores then
-      large |= fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
+      large[r][half] = fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
+      any_large |= large[r][half];
       //% end
     }
   //% local function exponentials(exponent)
@@ -117,10 +119,11 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
         for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx($(exponent));
   //% end
   //% if raw_scores then
-  if (vote_any(large)) {
-    //% exponentials("(scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE")
+  //% local one_rounding = "fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE)"
+  if (vote_any(any_large)) {
+    //% exponentials("large[r][e / 2] ? (scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE : " .. one_rounding)
   } else {
-    //% exponentials("fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE)")
+    //% exponentials(one_rounding)
   }
   //% else
   {

@@ -378,7 +378,8 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float reference = fmaxf(row_reference[r][half], maximum[r][half]);
+        // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
+        const float reference = maximum[r][half] > row_reference[r][half] + SLACK ? maximum[r][half] : row_reference[r][half];
         const float stand_in = reference == minus_infinity() ? 0.0f : reference;
         const float rescale = exp2_approx((row_reference[r][half] - stand_in));
         row_reference[r][half] = reference;

@@ -349,7 +349,8 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float reference = fmaxf(row_reference[r][half], maximum[r][half]);
+        // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
+        const float reference = maximum[r][half] > row_reference[r][half] + SLACK ? maximum[r][half] : row_reference[r][half];
         const float stand_in = reference == minus_infinity() ? 0.0f : reference;
         const float rescale = exp2_approx((row_reference[r][half] - stand_in) * EXP2_SCALE);
         row_reference[r][half] = reference;
@@ -363,21 +364,22 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
   }
 
   float stand_in[ROW_TILES][2];
-  bool large = false;
+  bool large[ROW_TILES][2], any_large = false;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       stand_in[r][half] = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
-      large |= fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
+      large[r][half] = fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
+      any_large |= large[r][half];
     }
-  if (vote_any(large)) {
+  if (vote_any(any_large)) {
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx((scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE);
+        for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx(large[r][e / 2] ? (scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE : fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
   } else {
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
