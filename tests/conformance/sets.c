@@ -52,6 +52,7 @@ static const row hard_rows[] = {
     {false, "K with V's strides and V with K's", "dim=64 hq=2 b=2 lq=33 lk=65 {k=rows2,v=rows2,k=rows2 o=rows2,k=bhtd v=tbhd,q=tbhd,q=reversed,k=reversed}"},
     {false, "innermost stride is not 1", "dim=64 hq=2 b=2 lq=9 lk=33 {v=inner2,k=inner2,q=inner2,o=inner2,k=bhdt,v=bhdt,q=all0,k=all0,v=all0,o=bhdt} expect=ok_or_refusal"},
     {true, "innermost stride is not 1", "dim=16 hq=2 b=2 lq=5 lk=17 {v=inner2,k=bhdt,q=all0,o=inner2} expect=ok_or_refusal"},
+    {true, "a length of one whose stride is odd", "dim=16 hq=2 {lq=5 lk=1 k=pitch1,lq=5 lk=1 v=bhdt,lq=1 lk=5 q=pitch1,lq=1 lk=1 o=pitch1}"},
     {false, "linear bias by distance", "dim=64 hq=40 {lq=1 lk=37,lq=37 lk=37,lq=9 lk=37} mask='causal' score='s + slope[h] * (k - q)'"},
     {false, "linear bias: a decode step is the last prefill row", "dim=64 hq=40 lq=37 lk=37 mask='causal' score='s + slope[h] * (k - q)' check=decode"},
     {false, "maxima that rise from tile to tile", "dim={32,128} hq=2 lq={1,64} lk={64,257} values=rising {,mask='causal'} dtype={f16,bf16}"},
