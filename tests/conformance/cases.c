@@ -32,9 +32,12 @@ typedef struct field {
   bool always;              /* printed even when it has its default */
 } field;
 
-#define INT(name, fallback, always) {#name, FIELD_INT, offsetof(test_case, name), NULL, fallback, always}
-#define WORD(label, member, words, fallback) {label, FIELD_WORD, offsetof(test_case, member), words, fallback, false}
-#define TEXT(name) {#name, FIELD_TEXT, offsetof(test_case, name), NULL, 0, false}
+#define INT(name, fallback, always)                                                                                    \
+  { #name, FIELD_INT, offsetof(test_case, name), NULL, fallback, always }
+#define WORD(label, member, words, fallback)                                                                           \
+  { label, FIELD_WORD, offsetof(test_case, member), words, fallback, false }
+#define TEXT(name)                                                                                                     \
+  { #name, FIELD_TEXT, offsetof(test_case, name), NULL, 0, false }
 
 static const field fields[] = {
     INT(dim, 64, true),
@@ -69,7 +72,9 @@ static const field fields[] = {
 };
 enum { FIELD_COUNT = sizeof(fields) / sizeof(fields[0]) };
 
-static void *member(const test_case *c, const field *f) { return (char *)(uintptr_t)c + f->offset; }
+static void *member(const test_case *c, const field *f) {
+  return (char *)(uintptr_t)c + f->offset;
+}
 
 static bool field_set(test_case *c, const field *f, const char *value, char *message) {
   if (f->kind == FIELD_TEXT) {
@@ -103,8 +108,10 @@ static bool field_set(test_case *c, const field *f, const char *value, char *mes
 static void set_defaults(test_case *c) {
   memset(c, 0, sizeof *c);
   for (int n = 0; n < FIELD_COUNT; n++) {
-    if (fields[n].kind == FIELD_INT) memcpy(member(c, &fields[n]), &fields[n].fallback, sizeof(int64_t));
-    if (fields[n].kind == FIELD_WORD) memcpy(member(c, &fields[n]), &(int){(int)fields[n].fallback}, sizeof(int));
+    if (fields[n].kind == FIELD_INT)
+      memcpy(member(c, &fields[n]), &fields[n].fallback, sizeof(int64_t));
+    if (fields[n].kind == FIELD_WORD)
+      memcpy(member(c, &fields[n]), &(int){(int)fields[n].fallback}, sizeof(int));
   }
 }
 
@@ -112,14 +119,17 @@ static void set_defaults(test_case *c) {
 static bool next_pair(const char **at, char name[32], char value[TEXT_FIELD]) {
   const char *p = *at;
   size_t length = strcspn(p, "= \t\n");
-  if (length == 0 || length >= 32 || p[length] != '=') return false;
+  if (length == 0 || length >= 32 || p[length] != '=')
+    return false;
   memcpy(name, p, length);
   name[length] = '\0';
   p += length + 1;
   bool quoted = *p == '\'';
-  if (quoted) p++;
+  if (quoted)
+    p++;
   length = strcspn(p, quoted ? "'" : " \t\n");
-  if (length >= TEXT_FIELD || (quoted && p[length] != '\'')) return false;
+  if (length >= TEXT_FIELD || (quoted && p[length] != '\''))
+    return false;
   memcpy(value, p, length);
   value[length] = '\0';
   *at = p + length + (quoted ? 1 : 0);
@@ -135,12 +145,14 @@ bool case_parse(const char *line, test_case *out, char *message) {
       return false;
     }
     int n = 0;
-    while (n < FIELD_COUNT && strcmp(fields[n].name, name) != 0) n++;
+    while (n < FIELD_COUNT && strcmp(fields[n].name, name) != 0)
+      n++;
     if (n == FIELD_COUNT) {
       snprintf(message, MESSAGE_SIZE, "unknown field '%s' (--fields lists them)", name);
       return false;
     }
-    if (!field_set(out, &fields[n], value, message)) return false;
+    if (!field_set(out, &fields[n], value, message))
+      return false;
   }
   if (out->dim < 1 || out->dimv < 0 || out->hq < 1 || out->hk < 1 || out->b < 0 || out->lq < 0 || out->lk < 0) {
     snprintf(message, MESSAGE_SIZE, "dim, hq and hk must be at least 1, dimv, b, lq and lk at least 0");
@@ -158,15 +170,18 @@ void case_print(const test_case *c, char line[CASE_LINE]) {
     char *to = line + used;
     size_t room = CASE_LINE - used;
     if (f->kind == FIELD_TEXT) {
-      if (*(char *)member(c, f) != '\0') snprintf(to, room, "%s%s='%s'", gap, f->name, (char *)member(c, f));
+      if (*(char *)member(c, f) != '\0')
+        snprintf(to, room, "%s%s='%s'", gap, f->name, (char *)member(c, f));
     } else if (f->kind == FIELD_INT) {
       int64_t value;
       memcpy(&value, member(c, f), sizeof value);
-      if (f->always || value != f->fallback) snprintf(to, room, "%s%s=%" PRId64, gap, f->name, value);
+      if (f->always || value != f->fallback)
+        snprintf(to, room, "%s%s=%" PRId64, gap, f->name, value);
     } else {
       int value;
       memcpy(&value, member(c, f), sizeof value);
-      if (value != f->fallback) snprintf(to, room, "%s%s=%s", gap, f->name, f->words[value]);
+      if (value != f->fallback)
+        snprintf(to, room, "%s%s=%s", gap, f->name, f->words[value]);
     }
     used += strlen(to);
   }
@@ -176,25 +191,35 @@ void case_fields_print(FILE *to) {
   for (int n = 0; n < FIELD_COUNT; n++) {
     const field *f = &fields[n];
     fprintf(to, "  %-8s ", f->name);
-    if (f->kind == FIELD_INT) fprintf(to, "integer, default %" PRId64, f->fallback);
-    if (f->kind == FIELD_TEXT) fprintf(to, "text, default empty");
+    if (f->kind == FIELD_INT)
+      fprintf(to, "integer, default %" PRId64, f->fallback);
+    if (f->kind == FIELD_TEXT)
+      fprintf(to, "text, default empty");
     if (f->kind == FIELD_WORD)
-      for (int w = 0; f->words[w] != NULL; w++) fprintf(to, "%s%s", w > 0 ? " | " : "", f->words[w]);
+      for (int w = 0; f->words[w] != NULL; w++)
+        fprintf(to, "%s%s", w > 0 ? " | " : "", f->words[w]);
     fprintf(to, "\n");
   }
 }
 
-int64_t case_dim_v(const test_case *c) { return c->dimv > 0 ? c->dimv : c->dim; }
-qkv_dtype case_dtype_kv(const test_case *c) { return (qkv_dtype)(c->kv > 0 ? c->kv - 1 : c->dtype); }
-qkv_dtype case_dtype_out(const test_case *c) { return (qkv_dtype)(c->out > 0 ? c->out - 1 : c->dtype); }
+int64_t case_dim_v(const test_case *c) {
+  return c->dimv > 0 ? c->dimv : c->dim;
+}
+qkv_dtype case_dtype_kv(const test_case *c) {
+  return (qkv_dtype)(c->kv > 0 ? c->kv - 1 : c->dtype);
+}
+qkv_dtype case_dtype_out(const test_case *c) {
+  return (qkv_dtype)(c->out > 0 ? c->out - 1 : c->dtype);
+}
 
-/* ---- Lists and patterns ---------------------------------------------------------------------------------------------- */
+/* ---- Lists and patterns ------------------------------------------------------------------------------------------ */
 
 void case_list_add(case_list *list, const test_case *c) {
   if (list->count == list->capacity) {
     list->capacity = list->capacity > 0 ? 2 * list->capacity : 64;
     list->items = realloc(list->items, (size_t)list->capacity * sizeof *list->items);
-    if (list->items == NULL) abort();
+    if (list->items == NULL)
+      abort();
   }
   list->items[list->count++] = *c;
 }
@@ -202,7 +227,8 @@ void case_list_add(case_list *list, const test_case *c) {
 /* The end of the alternative that starts at p: a comma or closing brace outside quotes. */
 static const char *alternative_end(const char *p) {
   bool quoted = false;
-  while (*p != '\0' && (quoted || (*p != ',' && *p != '}'))) quoted ^= *p++ == '\'';
+  while (*p != '\0' && (quoted || (*p != ',' && *p != '}')))
+    quoted ^= *p++ == '\'';
   return p;
 }
 
@@ -210,8 +236,10 @@ static const char *alternative_end(const char *p) {
 static const char *first_group(const char *p) {
   bool quoted = false;
   for (; *p != '\0'; p++) {
-    if (*p == '\'') quoted = !quoted;
-    if (*p == '{' && !quoted) return p;
+    if (*p == '\'')
+      quoted = !quoted;
+    if (*p == '{' && !quoted)
+      return p;
   }
   return NULL;
 }
@@ -230,7 +258,8 @@ void case_list_expand(case_list *list, const char *title, const char *pattern) {
     return;
   }
   const char *close = open + 1;
-  while (*(close = alternative_end(close)) == ',') close++;
+  while (*(close = alternative_end(close)) == ',')
+    close++;
   for (const char *from = open + 1; from <= close; from = alternative_end(from) + 1) {
     char line[CASE_LINE];
     int written = snprintf(line, sizeof line, "%.*s%.*s%s", (int)(open - pattern), pattern,

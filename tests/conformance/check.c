@@ -8,7 +8,8 @@
 #include "conformance.h"
 
 void verdict_fail(verdict *v, const char *format, ...) {
-  if (v->outcome == FAILED) return;
+  if (v->outcome == FAILED)
+    return;
   v->outcome = FAILED;
   va_list args;
   va_start(args, format);
@@ -21,13 +22,17 @@ static double greatest_norm(const float *data, int64_t rows, int64_t dim) {
   double greatest = 0;
   for (int64_t r = 0; r < rows; r++, data += dim) {
     double sum = 0;
-    for (int64_t d = 0; d < dim; d++) sum += (double)data[d] * (double)data[d];
-    if (sum > greatest) greatest = sum;
+    for (int64_t d = 0; d < dim; d++)
+      sum += (double)data[d] * (double)data[d];
+    if (sum > greatest)
+      greatest = sum;
   }
   return sqrt(greatest);
 }
 
-static double unit_roundoff(qkv_dtype dtype) { return dtype == QKV_BF16 ? 0x1p-8 : dtype == QKV_F16 ? 0x1p-11 : 0x1p-23; }
+static double unit_roundoff(qkv_dtype dtype) {
+  return dtype == QKV_BF16 ? 0x1p-8 : dtype == QKV_F16 ? 0x1p-11 : 0x1p-23;
+}
 
 /* Whether all keys of every head are equal: then all products of a row are, to the last bit. */
 static bool keys_equal(const inputs *in) {
@@ -41,7 +46,8 @@ static bool keys_equal(const inputs *in) {
 
 tolerance tolerance_of(const test_case *c, const inputs *in) {
   double scale = 1 / sqrt((double)c->dim);
-  if (c->scale[0]) scale = fabs(strtod(c->scale, NULL));
+  if (c->scale[0])
+    scale = fabs(strtod(c->scale, NULL));
   double q = greatest_norm(in->q, in->b * in->lq * in->hq, in->dim);
   double k = greatest_norm(in->k, in->b * in->lk * in->hk, in->dim);
   /* |s| <= scale |q| |k|. A few rounded constants and products, and a sum of dim exact products in f32. */
@@ -70,13 +76,17 @@ static void value_range(const inputs *in, int64_t b, int64_t hk, double *greates
     double low = INFINITY, high = -INFINITY;
     for (int64_t t = 0; t < in->lk; t++) {
       double x = (double)in->v[inputs_v_at(in, b, t, hk) + d];
-      if (x < low) low = x;
-      if (x > high) high = x;
+      if (x < low)
+        low = x;
+      if (x > high)
+        high = x;
     }
-    if (high - low > *spread) *spread = high - low;
+    if (high - low > *spread)
+      *spread = high - low;
     *greatest = fmax(*greatest, fmax(fabs(low), fabs(high)));
   }
-  if (in->lk == 0) *greatest = *spread = 0;
+  if (in->lk == 0)
+    *greatest = *spread = 0;
 }
 
 static void compare_o(const test_case *c, const inputs *in, const result *got, const result *wanted, double factor,
@@ -95,9 +105,12 @@ static void compare_o(const test_case *c, const inputs *in, const result *got, c
           int64_t at = ((b * in->lq + i) * in->hq + h) * in->dimv + d;
           double x = (double)got->o[at], y = (double)wanted->o[at];
           double ratio = fabs(x - y) / (factor * (absolute + tol.output * 1.01 * fabs(y)) + 1e-30);
-          if (ratio > out->worst) out->worst = ratio;
+          if (ratio > out->worst)
+            out->worst = ratio;
           if (!(ratio <= 1))
-            verdict_fail(out, "o[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64 "] is %.9g, should be %.9g (%.2f of the tolerance)",
+            verdict_fail(out,
+                         "o[%" PRId64 "][%" PRId64 "][%" PRId64 "][%" PRId64
+                         "] is %.9g, should be %.9g (%.2f of the tolerance)",
                          b, i, h, d, x, y, ratio);
         }
     }
@@ -105,42 +118,50 @@ static void compare_o(const test_case *c, const inputs *in, const result *got, c
 
 static void compare_lse(const char *name, const inputs *in, const float *got, const float *wanted, const tolerance *tol,
                         double factor, verdict *out) {
-  if (got == NULL || wanted == NULL) return;
+  if (got == NULL || wanted == NULL)
+    return;
   int64_t at = 0;
   for (int64_t b = 0; b < in->b; b++)
     for (int64_t h = 0; h < in->hq; h++)
       for (int64_t i = 0; i < in->lq; i++, at++) {
         double x = (double)got[at], y = (double)wanted[at];
-        if (isinf(y) && x == y) continue;
+        if (isinf(y) && x == y)
+          continue;
         double ratio = fabs(x - y) / (factor * (tol->lse + tol->logit + 0x1p-22 * fabs(y)));
-        if (ratio > out->worst) out->worst = ratio;
+        if (ratio > out->worst)
+          out->worst = ratio;
         if (!(ratio <= 1))
-          verdict_fail(out, "%s[%" PRId64 "][%" PRId64 "][%" PRId64 "] is %.9g, should be %.9g (%.2f of the tolerance)", name,
-                       b, h, i, x, y, ratio);
+          verdict_fail(out, "%s[%" PRId64 "][%" PRId64 "][%" PRId64 "] is %.9g, should be %.9g (%.2f of the tolerance)",
+                       name, b, h, i, x, y, ratio);
       }
 }
 
 void compare_close(const test_case *c, const inputs *in, const result *got, const result *wanted, double factor,
                    verdict *out) {
   tolerance tol = tolerance_of(c, in);
-  if (got->lse != NULL || wanted->lse != NULL) compare_lse("lse", in, got->lse, wanted->lse, &tol, factor, out);
+  if (got->lse != NULL || wanted->lse != NULL)
+    compare_lse("lse", in, got->lse, wanted->lse, &tol, factor, out);
   compare_lse("lse_with_sink", in, got->lse_with_sink, wanted->lse_with_sink, &tol, factor, out);
   compare_o(c, in, got, wanted, factor, out);
 }
 
-static void equal_array(const char *what, const char *name, const float *a, const float *b, int64_t count, verdict *out) {
-  if (a == NULL || b == NULL) return;
+static void equal_array(const char *what, const char *name, const float *a, const float *b, int64_t count,
+                        verdict *out) {
+  if (a == NULL || b == NULL)
+    return;
   for (int64_t n = 0; n < count; n++)
     if (memcmp(&a[n], &b[n], sizeof a[n]) != 0) {
-      verdict_fail(out, "%s: %s element %" PRId64 " is %.9g and %.9g, should be equal bits", what, name, n, (double)a[n],
-                   (double)b[n]);
+      verdict_fail(out, "%s: %s element %" PRId64 " is %.9g and %.9g, should be equal bits", what, name, n,
+                   (double)a[n], (double)b[n]);
       return;
     }
 }
 
 void compare_equal(const char *what, const result *got, const result *wanted, verdict *out) {
-  if (got->o_count != wanted->o_count) verdict_fail(out, "%s: results differ in size", what);
-  if (out->outcome == FAILED) return;
+  if (got->o_count != wanted->o_count)
+    verdict_fail(out, "%s: results differ in size", what);
+  if (out->outcome == FAILED)
+    return;
   equal_array(what, "lse", got->lse, wanted->lse, wanted->lse_count, out);
   equal_array(what, "lse_with_sink", got->lse_with_sink, wanted->lse_with_sink, wanted->lse_count, out);
   equal_array(what, "o", got->o, wanted->o, wanted->o_count, out);
@@ -164,7 +185,8 @@ void check_reference(session *s, const test_case *c, verdict *out) {
 /* Whether a run that failed did so as the case expects. */
 static bool is_refusal(const test_case *c, qkv_status status) {
   bool refused = status == QKV_UNSUPPORTED || status == QKV_INVALID_ARGUMENT || status == QKV_BAD_SCHEDULE;
-  if (c->expect == EXPECT_BAD_SPEC) return status == QKV_BAD_SPEC;
+  if (c->expect == EXPECT_BAD_SPEC)
+    return status == QKV_BAD_SPEC;
   return (c->expect == EXPECT_REFUSAL || c->expect == EXPECT_OK_OR_REFUSAL) && (refused || status == QKV_BAD_SPEC);
 }
 
@@ -193,10 +215,12 @@ void check_case(session *s, const test_case *c, verdict *out) {
   if (c->expect == EXPECT_OK_OR_REFUSAL) {
     verdict refusal = {.outcome = PASSED};
     check_refusal(s, c, &refusal);
-    if (refusal.outcome == PASSED) return;
+    if (refusal.outcome == PASSED)
+      return;
   }
   checks[c->check].run(s, c, out);
-  if (c->fault == FAULT_NONE) return;
+  if (c->fault == FAULT_NONE)
+    return;
   if (s->engine != NULL)
     verdict_fail(out, "fault= is for --device reference");
   else if (out->outcome == FAILED)

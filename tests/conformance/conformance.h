@@ -1,9 +1,9 @@
 /* conformance.h: what the files of the conformance runner share.
  *
- * A test case is one line of `name=value` fields (cases.c). From it come a spec (build_spec.c), the values of all inputs
- * (inputs.c), their memory with guards and odd layouts (tensors.c), a result computed by the device or by the reference
- * (solve.c), and a verdict: against the f64 reference (check.c) or against another run (invariances.c). The sets of
- * cases are tables (sets.c, grid.c); main.c runs them.
+ * A test case is one line of `name=value` fields (cases.c). From it come a spec (build_spec.c), the values of all
+ * inputs (inputs.c), their memory with guards and odd layouts (tensors.c), a result computed by the device or by the
+ * reference (solve.c), and a verdict: against the f64 reference (check.c) or against another run (invariances.c). The
+ * sets of cases are tables (sets.c, grid.c); main.c runs them.
  *
  * Only runtime/qkv.h is used, so that what is proven is what a user gets. */
 #ifndef TESTS_CONFORMANCE_H
@@ -16,7 +16,7 @@
 
 #include "qkv.h"
 
-/* ---- Cases (cases.c) ----------------------------------------------------------------------------------------------- */
+/* ---- Cases (cases.c) --------------------------------------------------------------------------------------------- */
 
 enum { TEXT_FIELD = 160, CASE_LINE = 1600, MESSAGE_SIZE = 600 };
 
@@ -24,16 +24,16 @@ typedef enum sink_kind { SINK_NONE, SINK_NORMAL, SINK_MINUS_INF, SINK_PLUS4, SIN
 typedef enum output_kind { OUTPUTS_O_LSE, OUTPUTS_O, OUTPUTS_ALL } output_kind;
 typedef enum guard_kind { GUARD_NAN, GUARD_NONE, GUARD_INF, GUARD_BIG, GUARD_ZERO } guard_kind;
 typedef enum value_kind {
-  VALUES_NORMAL,    /* q k v of unit variance */
-  VALUES_SPIKES,    /* a few keys whose logits reach +-1e4 and more */
-  VALUES_ONES,      /* v = 1: o is the sum of the weights */
-  VALUES_ONE_HOT,   /* v[k][d] = (k mod dim_v == d), q = 0: o shows the mask */
-  VALUES_HEAD,      /* v = the KV head's number: o shows the pairing of heads */
-  VALUES_HUGE,      /* q = k = v = 133120 (60000 in f16) */
-  VALUES_MINUS_6E4, /* every logit near -6.5e4 */
-  VALUES_MINUS_HUGE,/* every logit as low as the dtype allows: near -1e30 in bf16 */
-  VALUES_RISING,    /* logits grow with the key, so that every tile raises the maximum */
-  VALUES_STRONG     /* logits of about +-10 sigma 8: what a cap of 1 or a window must visibly change */
+  VALUES_NORMAL,     /* q k v of unit variance */
+  VALUES_SPIKES,     /* a few keys whose logits reach +-1e4 and more */
+  VALUES_ONES,       /* v = 1: o is the sum of the weights */
+  VALUES_ONE_HOT,    /* v[k][d] = (k mod dim_v == d), q = 0: o shows the mask */
+  VALUES_HEAD,       /* v = the KV head's number: o shows the pairing of heads */
+  VALUES_HUGE,       /* q = k = v = 133120 (60000 in f16) */
+  VALUES_MINUS_6E4,  /* every logit near -6.5e4 */
+  VALUES_MINUS_HUGE, /* every logit as low as the dtype allows: near -1e30 in bf16 */
+  VALUES_RISING,     /* logits grow with the key, so that every tile raises the maximum */
+  VALUES_STRONG      /* logits of about +-10 sigma 8: what a cap of 1 or a window must visibly change */
 } value_kind;
 typedef enum expectation { EXPECT_OK, EXPECT_BAD_SPEC, EXPECT_REFUSAL, EXPECT_OK_OR_REFUSAL } expectation;
 typedef enum fault_kind {
@@ -46,14 +46,14 @@ typedef enum fault_kind {
   FAULT_SCORE,
   FAULT_SOFTCAP,
   FAULT_SINK,
-  FAULT_UNWRITTEN,  /* one output element is not written */
-  FAULT_GUARD       /* one byte outside an output is written */
+  FAULT_UNWRITTEN, /* one output element is not written */
+  FAULT_GUARD      /* one byte outside an output is written */
 } fault_kind;
 
 typedef struct test_case {
   int64_t dim, dimv; /* dimv 0: dim */
   int64_t hq, hk;
-  int dtype, kv, out;    /* qkv_dtype; kv, out: index into dtype_or_same, 0 is dtype's */
+  int dtype, kv, out; /* qkv_dtype; kv, out: index into dtype_or_same, 0 is dtype's */
   char scale[TEXT_FIELD], softcap[TEXT_FIELD], score[TEXT_FIELD], mask[TEXT_FIELD]; /* "": not in the spec */
   int sink;
   int top_left;
@@ -63,9 +63,9 @@ typedef struct test_case {
   int guard;
   int values;
   char sched[TEXT_FIELD], family[TEXT_FIELD]; /* "": the library chooses */
-  int check;  /* into checks[] */
+  int check;                                  /* into checks[] */
   int expect;
-  int fault;  /* only on the reference device: proves that the checks notice */
+  int fault; /* only on the reference device: proves that the checks notice */
   int64_t seed;
   const char *title; /* what the case stands for; not part of the line */
 } test_case;
@@ -83,15 +83,15 @@ typedef struct case_list {
   int count, capacity;
 } case_list;
 void case_list_add(case_list *list, const test_case *c);
-/* Adds every expansion of a pattern: `{a,b}` stands for each alternative in turn (quotes protect commas, groups may span
- * several fields, but not nest). Patterns are part of the program: a bad one ends it with a message. */
+/* Adds every expansion of a pattern: `{a,b}` stands for each alternative in turn (quotes protect commas, groups may
+ * span several fields, but not nest). Patterns are part of the program: a bad one ends it with a message. */
 void case_list_expand(case_list *list, const char *title, const char *pattern);
 
 int64_t case_dim_v(const test_case *c);
 qkv_dtype case_dtype_kv(const test_case *c);
 qkv_dtype case_dtype_out(const test_case *c);
 
-/* ---- Specs (build_spec.c) ---------------------------------------------------------------------------------------------- */
+/* ---- Specs (build_spec.c) ---------------------------------------------------------------------------------------- */
 
 enum { SPEC_TEXT = 4096, MAX_PARAMS = 8 };
 
@@ -109,7 +109,7 @@ int spec_params(const test_case *c, const param_rule *rules[MAX_PARAMS]);
 /* The spec as YAML. */
 void spec_build(const test_case *c, char text[SPEC_TEXT]);
 
-/* ---- Inputs (inputs.c) ----------------------------------------------------------------------------------------------------- */
+/* ---- Inputs (inputs.c) ------------------------------------------------------------------------------------------- */
 
 typedef struct input_param {
   const param_rule *rule;
@@ -144,13 +144,13 @@ float round_to(qkv_dtype dtype, float x);
 /* Allocation that ends the program when there is no memory; zeroed. */
 void *must_alloc(size_t bytes);
 
-/* ---- Memory (tensors.c) ------------------------------------------------------------------------------------------------------ */
+/* ---- Memory (tensors.c) ------------------------------------------------------------------------------------------ */
 
 typedef struct layout_rule {
   const char *name;
-  const char *order;   /* outermost first; b batch, t position, h head, d element */
-  int pitch_pad;       /* elements between rows */
-  int rows_pad;        /* positions behind the last one: a cache that is not full */
+  const char *order; /* outermost first; b batch, t position, h head, d element */
+  int pitch_pad;     /* elements between rows */
+  int rows_pad;      /* positions behind the last one: a cache that is not full */
   int row_step, inner_step;
   int base;            /* elements before the first one, breaking its alignment */
   bool reversed;       /* positions run backwards in memory */
@@ -164,8 +164,8 @@ bool layout_shares(int layout, char dimension);
 /* A tensor in a guarded buffer: host image, device memory and the view of either. */
 typedef struct guarded {
   const char *name;
-  qkv_tensor view;       /* data: set by guarded_view */
-  int64_t first;         /* element of the buffer that view element 0 is */
+  qkv_tensor view; /* data: set by guarded_view */
+  int64_t first;   /* element of the buffer that view element 0 is */
   size_t bytes;
   unsigned char *before; /* what was sent */
   unsigned char *after;  /* what came back; NULL until then */
@@ -174,11 +174,11 @@ typedef struct guarded {
 } guarded;
 
 /* Makes the buffer for [b][t][h][d] (rank 4) or lower ranks, filled with the guard. */
-void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b, int64_t t,
-                int64_t h, int64_t d);
+void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b,
+                  int64_t t, int64_t h, int64_t d);
 /* For ranks below 4: strides are dense, or spread by `spread` in the last dimension. */
 void guarded_make_plain(guarded *m, const char *name, qkv_dtype dtype, int guard, bool output, int rank,
-                      const int64_t *shape, int spread);
+                        const int64_t *shape, int spread);
 void guarded_store(guarded *m, const float *canonical);
 /* Reads the view out of `after`. Returns the number of elements that still hold the poison. */
 int64_t guarded_load(const guarded *m, float *canonical);
@@ -191,14 +191,14 @@ void guarded_free(guarded *m);
 
 int dtype_bytes(qkv_dtype dtype);
 
-/* ---- Solving (solve.c) ----------------------------------------------------------------------------------------------------------- */
+/* ---- Solving (solve.c) ------------------------------------------------------------------------------------------- */
 
 /* What a run gave, in canonical order: o [b][lq][hq][dv], lse [b][hq][lq]. */
 typedef struct result {
-  qkv_status status;   /* of the first step that failed */
-  const char *stage;   /* "spec", "prepare", "launch", ... */
+  qkv_status status; /* of the first step that failed */
+  const char *stage; /* "spec", "prepare", "launch", ... */
   char message[MESSAGE_SIZE];
-  bool aligned;        /* all tensors could use the kernel for aligned ones */
+  bool aligned;                   /* all tensors could use the kernel for aligned ones */
   float *o, *lse, *lse_with_sink; /* the latter two NULL when not asked for */
   int64_t o_count, lse_count;
 } result;
@@ -227,7 +227,7 @@ bool solve_reference(const test_case *c, const inputs *in, result *out);
 void result_free(result *r);
 void session_close(session *s);
 
-/* ---- Verdicts (check.c, invariances.c) ---------------------------------------------------------------------------------------------- */
+/* ---- Verdicts (check.c, invariances.c) --------------------------------------------------------------------------- */
 
 typedef enum outcome { PASSED, FAILED, REFUSED } outcome;
 
@@ -239,11 +239,11 @@ typedef struct verdict {
 
 /* What numbers may differ by, derived from the case and its inputs; docs/testing.md has the derivation. */
 typedef struct tolerance {
-  double weights;  /* unit roundoff of P in the PV product */
-  double output;   /* unit roundoff of o */
-  double logit;    /* absolute error of one logit */
-  double apart;    /* of the difference of two logits of a row */
-  double lse;      /* absolute, beside `logit` */
+  double weights; /* unit roundoff of P in the PV product */
+  double output;  /* unit roundoff of o */
+  double logit;   /* absolute error of one logit */
+  double apart;   /* of the difference of two logits of a row */
+  double lse;     /* absolute, beside `logit` */
 } tolerance;
 
 tolerance tolerance_of(const test_case *c, const inputs *in);
@@ -267,7 +267,7 @@ void check_case(session *s, const test_case *c, verdict *out);
 /* The check against the reference. */
 void check_reference(session *s, const test_case *c, verdict *out);
 
-/* ---- Sets (sets.c, grid.c) -------------------------------------------------------------------------------------------------------- */
+/* ---- Sets (sets.c, grid.c) --------------------------------------------------------------------------------------- */
 
 /* Adds the named set's cases. False for an unknown name. */
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out);

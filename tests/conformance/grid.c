@@ -1,8 +1,8 @@
 /* grid.c: a seeded covering sample of the product of all axes.
  *
- * Every axis is a list of fragments of a case line. A variant fixes the axes that make a spec, each of its runs those that
- * make a shape. Among random candidates the sampler takes the one that shows the most new pairs of values, so that every
- * value occurs and most pairs of values meet. */
+ * Every axis is a list of fragments of a case line. A variant fixes the axes that make a spec, each of its runs those
+ * that make a shape. Among random candidates the sampler takes the one that shows the most new pairs of values, so that
+ * every value occurs and most pairs of values meet. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,25 +16,26 @@ typedef struct axis {
   const char *values[MAX_VALUES];
 } axis;
 
+// clang-format off
 /* What both tables share. */
-#define MASKS                                                                                                           \
-  "", "mask='causal'", "mask='window(3, 0)'", "mask='window(16, 0)'", "mask='window(-1, 5)'",                           \
-      "mask='window(7, 2)'", "mask='causal and q - k <= w'", "mask='causal and q - k < 20'", "mask='k < q - 3'",        \
-      "mask='causal and k >= 40'", "mask='causal and (q - k) % 3 == 0'", "mask='causal and doc[q] == doc[k]'",          \
-      "mask='same(doc)'", "mask='doc2[b, q] == doc2[b, k]'", "mask='k // 16 <= q // 16'",                               \
-      "mask='(q * 7 + k * 3) % 5 != 0'", "mask='causal and q - k < 4 + 3 * h'", "mask='causal and q - k < head_w[h]'",  \
-      "mask='keep[b, k]'", "mask='blocks[h, i // 16, k // 16]'", "mask='prefix(9)'", "mask='causal or k < 9'",          \
-      "mask='k < 4 or window(8, 0)'", "mask='causal and not (k > 5 and k < 30)'", "mask='abs(q - k) <= 6 or hk == 1'",  \
+#define MASKS                                                                                                          \
+  "", "mask='causal'", "mask='window(3, 0)'", "mask='window(16, 0)'", "mask='window(-1, 5)'",                          \
+      "mask='window(7, 2)'", "mask='causal and q - k <= w'", "mask='causal and q - k < 20'", "mask='k < q - 3'",       \
+      "mask='causal and k >= 40'", "mask='causal and (q - k) % 3 == 0'", "mask='causal and doc[q] == doc[k]'",         \
+      "mask='same(doc)'", "mask='doc2[b, q] == doc2[b, k]'", "mask='k // 16 <= q // 16'",                              \
+      "mask='(q * 7 + k * 3) % 5 != 0'", "mask='causal and q - k < 4 + 3 * h'", "mask='causal and q - k < head_w[h]'", \
+      "mask='keep[b, k]'", "mask='blocks[h, i // 16, k // 16]'", "mask='prefix(9)'", "mask='causal or k < 9'",         \
+      "mask='k < 4 or window(8, 0)'", "mask='causal and not (k > 5 and k < 30)'", "mask='abs(q - k) <= 6 or hk == 1'", \
       "mask='0 <= q - k < 33'"
-#define SCORES                                                                                                          \
-  "", "", "score='s + slope[h] * (k - q)'", "score='s + bias[h, i, k]'", "score='s + rel[h, k - q + 31]'",              \
-      "score='where(k % 2 == 0, s, 0.5 * s)'", "score='s * temp'", "score='s + key_bias[h, k]'",                        \
+#define SCORES                                                                                                         \
+  "", "", "score='s + slope[h] * (k - q)'", "score='s + bias[h, i, k]'", "score='s + rel[h, k - q + 31]'",             \
+      "score='where(k % 2 == 0, s, 0.5 * s)'", "score='s * temp'", "score='s + key_bias[h, k]'",                       \
       "score='2 * tanh(s) - 0.25 * log(1 + abs(q - k))'", "score='s + where(h % 2 == 0, 0.125, -0.125) * min(q, k)'"
 #define SINKS "", "", "sink=normal", "sink=minus_inf outputs=all", "sink=plus4 outputs=all", "sink=minus4", "sink=mixed"
 #define DTYPES "", "dtype=f16", "out=f32", "dtype=f16 out=f32"
 #define LAYOUTS_Q "", "", "", "q=bhtd", "q=padded", "q=base1", "q=inner2"
-#define LAYOUTS_KV                                                                                                      \
-  "", "", "", "k=bhtd v=bhtd", "k=cache v=cache", "k=padded", "v=rows2", "k=reversed v=bhtd", "k=heads0 v=heads0",      \
+#define LAYOUTS_KV                                                                                                     \
+  "", "", "", "k=bhtd v=bhtd", "k=cache v=cache", "k=padded", "v=rows2", "k=reversed v=bhtd", "k=heads0 v=heads0",     \
       "k=pitch1", "v=mixed", "k=shared0 v=shared0", "v=bhdt"
 #define LAYOUTS_O "", "", "", "o=bhtd", "o=padded", "o=rows2", "o=mixed", "o=pitch1"
 #define VALUES "", "", "", "values=spikes", "values=strong", "values=head", "values=rising", "values=ones"
@@ -89,6 +90,7 @@ static const axis tiny_axes[] = {
     {false, {VALUES}},
     {false, {GUARDS}},
 };
+// clang-format on
 enum { AXES = sizeof grid_axes / sizeof grid_axes[0] };
 _Static_assert(AXES == sizeof tiny_axes / sizeof tiny_axes[0], "the two tables have the same axes");
 
@@ -109,10 +111,12 @@ static int draw(coverage *c, int below) {
 /* A random value, half of the time the better of three by use. */
 static int draw_value(coverage *c, int n) {
   int best = draw(c, c->sizes[n]);
-  if (draw(c, 2) == 0) return best;
+  if (draw(c, 2) == 0)
+    return best;
   for (int t = 0; t < 2; t++) {
     int other = draw(c, c->sizes[n]);
-    if (c->used[n][other] < c->used[n][best]) best = other;
+    if (c->used[n][other] < c->used[n][best])
+      best = other;
   }
   return best;
 }
@@ -120,8 +124,10 @@ static int draw_value(coverage *c, int n) {
 static int new_pairs(const coverage *c, const int choice[AXES]) {
   int count = 0;
   for (int a = 0; a < AXES; a++) {
-    if (c->used[a][choice[a]] == 0) count += 4; /* a value's first use outweighs a pair */
-    for (int b = a + 1; b < AXES; b++) count += !c->seen[a][choice[a]][b][choice[b]];
+    if (c->used[a][choice[a]] == 0)
+      count += 4; /* a value's first use outweighs a pair */
+    for (int b = a + 1; b < AXES; b++)
+      count += !c->seen[a][choice[a]][b][choice[b]];
   }
   return count;
 }
@@ -129,7 +135,8 @@ static int new_pairs(const coverage *c, const int choice[AXES]) {
 static void record(coverage *c, const int choice[AXES]) {
   for (int a = 0; a < AXES; a++) {
     c->used[a][choice[a]]++;
-    for (int b = a + 1; b < AXES; b++) c->seen[a][choice[a]][b][choice[b]] = true;
+    for (int b = a + 1; b < AXES; b++)
+      c->seen[a][choice[a]][b][choice[b]] = true;
   }
 }
 
@@ -138,9 +145,11 @@ static void choose(coverage *c, int choice[AXES], bool shape_only) {
   int best[AXES], best_count = -1;
   for (int t = 0; t < CANDIDATES; t++) {
     int candidate[AXES];
-    for (int n = 0; n < AXES; n++) candidate[n] = shape_only && c->axes[n].of_spec ? choice[n] : draw_value(c, n);
+    for (int n = 0; n < AXES; n++)
+      candidate[n] = shape_only && c->axes[n].of_spec ? choice[n] : draw_value(c, n);
     int count = new_pairs(c, candidate);
-    if (count <= best_count) continue;
+    if (count <= best_count)
+      continue;
     best_count = count;
     memcpy(best, candidate, sizeof best);
   }
@@ -161,7 +170,8 @@ int grid_build(bool tiny, int specs, int runs, uint64_t seed, case_list *out) {
   c->axes = tiny ? tiny_axes : grid_axes;
   c->random = seed + 1;
   for (int n = 0; n < AXES; n++)
-    while (c->sizes[n] < MAX_VALUES && c->axes[n].values[c->sizes[n]] != NULL) c->sizes[n]++;
+    while (c->sizes[n] < MAX_VALUES && c->axes[n].values[c->sizes[n]] != NULL)
+      c->sizes[n]++;
   for (int s = 0; s < specs; s++) {
     int choice[AXES];
     for (int r = 0; r < runs; r++) {
@@ -172,7 +182,8 @@ int grid_build(bool tiny, int specs, int runs, uint64_t seed, case_list *out) {
   }
   int missed = 0;
   for (int n = 0; n < AXES; n++)
-    for (int v = 0; v < c->sizes[n]; v++) missed += c->used[n][v] == 0;
+    for (int v = 0; v < c->sizes[n]; v++)
+      missed += c->used[n][v] == 0;
   free(c);
   return missed;
 }

@@ -1,7 +1,7 @@
 /* main.c: the conformance runner: proves kernels right on a device, through the public API only.
  *
- * Workers take groups of neighbouring cases with the same spec, so that each kernel is prepared once; launches take turns.
- * Every failure prints the command that reruns it. Exit status: 0 all passed, 1 failures, 2 usage or set-up. */
+ * Workers take groups of neighbouring cases with the same spec, so that each kernel is prepared once; launches take
+ * turns. Every failure prints the command that reruns it. Exit status: 0 all passed, 1 failures, 2 usage or set-up. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,9 +22,9 @@ typedef struct runner {
   uint64_t emu_seed;
   const case_list *cases;
   FILE *csv;
-  pthread_mutex_t lock;        /* guards what follows, and printing */
+  pthread_mutex_t lock; /* guards what follows, and printing */
   int next, done, passed, failed, refused;
-  double worst; /* of the passed cases */
+  double worst;                /* of the passed cases */
   pthread_mutex_t device_lock; /* one launch at a time */
 } runner;
 
@@ -46,7 +46,8 @@ static bool same_group(const test_case *a, const test_case *b) {
 static bool take(runner *r, int *from, int *to) {
   pthread_mutex_lock(&r->lock);
   *from = *to = r->next;
-  while (*to < r->cases->count && (*to == *from || same_group(&r->cases->items[*from], &r->cases->items[*to]))) (*to)++;
+  while (*to < r->cases->count && (*to == *from || same_group(&r->cases->items[*from], &r->cases->items[*to])))
+    (*to)++;
   r->next = *to;
   pthread_mutex_unlock(&r->lock);
   return *from < *to;
@@ -59,11 +60,14 @@ static void report(runner *r, const test_case *c, const verdict *v, double secon
   pthread_mutex_lock(&r->lock);
   r->done++;
   *(v->outcome == PASSED ? &r->passed : v->outcome == FAILED ? &r->failed : &r->refused) += 1;
-  if (v->outcome == PASSED && v->worst > r->worst) r->worst = v->worst;
+  if (v->outcome == PASSED && v->worst > r->worst)
+    r->worst = v->worst;
   if (v->outcome == FAILED) {
     printf("FAILED %s\n  %s\n  conformance --device %s", c->title ? c->title : "case", v->message, r->opt->device);
-    if (r->emu_seed != 0) printf(" --emu-seed %llu", (unsigned long long)r->emu_seed);
-    if (r->opt->family != NULL) printf(" --family %s", r->opt->family);
+    if (r->emu_seed != 0)
+      printf(" --emu-seed %llu", (unsigned long long)r->emu_seed);
+    if (r->opt->family != NULL)
+      printf(" --family %s", r->opt->family);
     printf(" --case \"%s\"\n", line);
   } else if (r->opt->verbose) {
     printf("%s %.3f %.2fs %s: %s\n", words[v->outcome], v->worst, seconds, c->title ? c->title : "case", line);
@@ -72,7 +76,8 @@ static void report(runner *r, const test_case *c, const verdict *v, double secon
   }
   fflush(stdout);
   if (r->csv != NULL)
-    fprintf(r->csv, "%s,%.6f,%.4f,\"%s\",\"%s\"\n", words[v->outcome], v->worst, seconds, c->title ? c->title : "", line);
+    fprintf(r->csv, "%s,%.6f,%.4f,\"%s\",\"%s\"\n", words[v->outcome], v->worst, seconds, c->title ? c->title : "",
+            line);
   pthread_mutex_unlock(&r->lock);
 }
 
@@ -94,12 +99,16 @@ static void *work(void *user) {
 
 static void log_line(qkv_log_level level, const char *message, void *user) {
   (void)user;
-  if (level == QKV_LOG_WARNING) fprintf(stderr, "%s\n", message);
+  if (level == QKV_LOG_WARNING)
+    fprintf(stderr, "%s\n", message);
 }
 
 /* Runs all cases with one engine. Returns the number of failures, or -1 when there is no device. */
 static int run_all(const options *opt, const case_list *cases, uint64_t emu_seed) {
-  runner r = {.opt = opt, .cases = cases, .emu_seed = emu_seed, .lock = PTHREAD_MUTEX_INITIALIZER,
+  runner r = {.opt = opt,
+              .cases = cases,
+              .emu_seed = emu_seed,
+              .lock = PTHREAD_MUTEX_INITIALIZER,
               .device_lock = PTHREAD_MUTEX_INITIALIZER};
   qkv_device_info info = {.size = sizeof info, .name = "reference"};
   double start = now();
@@ -114,22 +123,28 @@ static int run_all(const options *opt, const case_list *cases, uint64_t emu_seed
       return -1;
     }
   }
-  printf("%d cases on %s, %d jobs%s%s\n", cases->count, info.name, opt->jobs, info.compiler[0] ? ", " : "", info.compiler);
-  if (opt->csv != NULL && (r.csv = fopen(opt->csv, "a")) == NULL) perror(opt->csv);
+  printf("%d cases on %s, %d jobs%s%s\n", cases->count, info.name, opt->jobs, info.compiler[0] ? ", " : "",
+         info.compiler);
+  if (opt->csv != NULL && (r.csv = fopen(opt->csv, "a")) == NULL)
+    perror(opt->csv);
   pthread_t threads[64];
   int started = 0;
-  while (started < opt->jobs && pthread_create(&threads[started], NULL, work, &r) == 0) started++;
-  if (started == 0) work(&r);
-  for (int n = 0; n < started; n++) pthread_join(threads[n], NULL);
-  if (r.csv != NULL) fclose(r.csv);
+  while (started < opt->jobs && pthread_create(&threads[started], NULL, work, &r) == 0)
+    started++;
+  if (started == 0)
+    work(&r);
+  for (int n = 0; n < started; n++)
+    pthread_join(threads[n], NULL);
+  if (r.csv != NULL)
+    fclose(r.csv);
   if (r.engine != NULL) {
     qkv_counters counters = {.size = sizeof counters};
     qkv_get_counters(r.engine, &counters);
     printf("%llu kernels compiled, %llu from the cache, %llu launches\n", (unsigned long long)counters.compiles,
            (unsigned long long)counters.cache_hits, (unsigned long long)counters.launches);
   }
-  printf("%d passed, %d failed, %d refused as allowed; greatest error %.2f of its tolerance; %.1f s\n", r.passed, r.failed,
-         r.refused, r.worst, now() - start);
+  printf("%d passed, %d failed, %d refused as allowed; greatest error %.2f of its tolerance; %.1f s\n", r.passed,
+         r.failed, r.refused, r.worst, now() - start);
   qkv_close(r.engine);
   return r.failed;
 }
@@ -151,7 +166,8 @@ static const char usage[] =
 
 /* Value of an option that has one; ends the program when there is none. */
 static const char *value(int argc, char **argv, int *n) {
-  if (*n + 1 < argc) return argv[++*n];
+  if (*n + 1 < argc)
+    return argv[++*n];
   fprintf(stderr, "conformance: %s needs a value\n", argv[*n]);
   exit(2);
 }
@@ -159,24 +175,41 @@ static const char *value(int argc, char **argv, int *n) {
 static void parse(int argc, char **argv, options *opt, uint64_t *emu_seed) {
   for (int n = 1; n < argc; n++) {
     const char *a = argv[n];
-    if (strcmp(a, "--device") == 0) opt->device = value(argc, argv, &n);
-    else if (strcmp(a, "--set") == 0) opt->set = value(argc, argv, &n);
-    else if (strcmp(a, "--case") == 0) opt->line = value(argc, argv, &n);
-    else if (strcmp(a, "--filter") == 0) opt->filter = value(argc, argv, &n);
-    else if (strcmp(a, "--family") == 0) opt->family = value(argc, argv, &n);
-    else if (strcmp(a, "--csv") == 0) opt->csv = value(argc, argv, &n);
-    else if (strcmp(a, "--seed") == 0) opt->seed = strtoull(value(argc, argv, &n), NULL, 10);
-    else if (strcmp(a, "--emu-seed") == 0) *emu_seed = strtoull(value(argc, argv, &n), NULL, 10);
-    else if (strcmp(a, "--emu-seeds") == 0) opt->emu_seeds = atoi(value(argc, argv, &n));
-    else if (strcmp(a, "--jobs") == 0) opt->jobs = atoi(value(argc, argv, &n));
-    else if (strcmp(a, "--list") == 0) opt->list = true;
-    else if (strcmp(a, "-v") == 0) opt->verbose = true;
-    else if (strcmp(a, "--fields") == 0) case_fields_print(stdout), exit(0);
-    else if (strcmp(a, "--help") == 0) fputs(usage, stdout), exit(0);
-    else fprintf(stderr, "conformance: unknown option '%s'\n%s", a, usage), exit(2);
+    if (strcmp(a, "--device") == 0)
+      opt->device = value(argc, argv, &n);
+    else if (strcmp(a, "--set") == 0)
+      opt->set = value(argc, argv, &n);
+    else if (strcmp(a, "--case") == 0)
+      opt->line = value(argc, argv, &n);
+    else if (strcmp(a, "--filter") == 0)
+      opt->filter = value(argc, argv, &n);
+    else if (strcmp(a, "--family") == 0)
+      opt->family = value(argc, argv, &n);
+    else if (strcmp(a, "--csv") == 0)
+      opt->csv = value(argc, argv, &n);
+    else if (strcmp(a, "--seed") == 0)
+      opt->seed = strtoull(value(argc, argv, &n), NULL, 10);
+    else if (strcmp(a, "--emu-seed") == 0)
+      *emu_seed = strtoull(value(argc, argv, &n), NULL, 10);
+    else if (strcmp(a, "--emu-seeds") == 0)
+      opt->emu_seeds = atoi(value(argc, argv, &n));
+    else if (strcmp(a, "--jobs") == 0)
+      opt->jobs = atoi(value(argc, argv, &n));
+    else if (strcmp(a, "--list") == 0)
+      opt->list = true;
+    else if (strcmp(a, "-v") == 0)
+      opt->verbose = true;
+    else if (strcmp(a, "--fields") == 0)
+      case_fields_print(stdout), exit(0);
+    else if (strcmp(a, "--help") == 0)
+      fputs(usage, stdout), exit(0);
+    else
+      fprintf(stderr, "conformance: unknown option '%s'\n%s", a, usage), exit(2);
   }
-  if (opt->jobs < 1) opt->jobs = 1;
-  if (opt->jobs > 64) opt->jobs = 64;
+  if (opt->jobs < 1)
+    opt->jobs = 1;
+  if (opt->jobs > 64)
+    opt->jobs = 64;
 }
 
 /* The cases asked for. False after a message. */
@@ -203,7 +236,8 @@ static bool select_cases(const options *opt, case_list *out) {
       case_list_add(out, c);
   }
   free(all.items);
-  if (out->count == 0) fprintf(stderr, "conformance: no case is left to run\n");
+  if (out->count == 0)
+    fprintf(stderr, "conformance: no case is left to run\n");
   return out->count > 0;
 }
 
@@ -214,7 +248,8 @@ int main(int argc, char **argv) {
   uint64_t emu_seed = 0;
   int failed = 0;
   parse(argc, argv, &opt, &emu_seed);
-  if (!select_cases(&opt, &cases)) return 2;
+  if (!select_cases(&opt, &cases))
+    return 2;
   if (opt.list) {
     for (int n = 0; n < cases.count; n++) {
       char line[CASE_LINE];

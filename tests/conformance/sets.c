@@ -11,6 +11,7 @@ typedef struct row {
   const char *title, *pattern;
 } row;
 
+// clang-format off
 /* Kinds of input that have broken attention kernels. */
 static const row hard_rows[] = {
     {true, "rows that see no key", "dim=32 hq=4 hk=2 lq=96 lk=64 mask='causal'"},
@@ -79,7 +80,10 @@ static const row invariance_rows[] = {
     {false, "a decode step is the last row", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=200 {mask='causal',mask='window(16, 0)',mask='causal' score='s + slope[h] * (k - q)'} check=decode"},
     {true, "invisible keys", "dim=16 hq=2 b=2 lq=17 lk=70 mask='causal' check=invisible"},
     {true, "invisible keys", "dim=16 hq=2 b=2 lq=17 lk=70 mask='causal and (q - k) % 3 == 0' check=invisible"},
-    {false, "invisible keys", "dim=64 hq=4 hk=2 b=2 lq=65 lk=130 mask={'causal','window(16, 0)','window(-1, 5)','causal and k >= 40','same(doc)','doc2[b, q] == doc2[b, k]','k // 16 <= q // 16','(q * 7 + k * 3) % 5 != 0','causal and q - k < head_w[h]','keep[b, k]','blocks[h, i // 16, k // 16]','k < 4 or window(8, 0)'} align={bottom_right,top_left} check=invisible"},
+    {false, "invisible keys",
+     "dim=64 hq=4 hk=2 b=2 lq=65 lk=130 mask={'causal','window(16, 0)','window(-1, 5)','causal and k >= 40',"
+     "'same(doc)','doc2[b, q] == doc2[b, k]','k // 16 <= q // 16','(q * 7 + k * 3) % 5 != 0',"
+     "'causal and q - k < head_w[h]','keep[b, k]','blocks[h, i // 16, k // 16]','k < 4 or window(8, 0)'} align={bottom_right,top_left} check=invisible"},
     {true, "windows that cover everything", "dim=16 hq=2 lq=17 lk=70 mask='causal' check=wide_window"},
     {false, "windows that cover everything", "dim={64,128} hq=2 {lq=257 lk=257,lq=100 lk=257,lq=257 lk=100} mask='causal' check=wide_window"},
     {true, "order of keys", "dim=16 hq=2 lq=5 lk=70 check=permuted_keys"},
@@ -123,16 +127,19 @@ static const row sensitivity_rows[] = {
     {true, "a byte behind the output is written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=guard"},
 };
 
+// clang-format on
 static void add_rows(const row *rows, size_t count, bool quick_only, case_list *out) {
   for (size_t n = 0; n < count; n++)
-    if (!quick_only || rows[n].quick) case_list_expand(out, rows[n].title, rows[n].pattern);
+    if (!quick_only || rows[n].quick)
+      case_list_expand(out, rows[n].title, rows[n].pattern);
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
 const char *const set_names = "quick grid invariance hard large sensitivity full";
 
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
-  bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0, tiny = strcmp(device, "emu") == 0;
+  bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
+       tiny = strcmp(device, "emu") == 0;
   int missed = 0;
   if (strcmp(name, "quick") == 0) {
     grid_build(true, 20, 4, seed, out);
@@ -144,10 +151,15 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
              strcmp(name, "large") != 0) {
     is = false;
   }
-  if (full || strcmp(name, "grid") == 0) missed = grid_build(tiny, tiny ? 60 : 250, 4, seed, out);
-  if (full || strcmp(name, "invariance") == 0) ADD(invariance_rows, false);
-  if (full || strcmp(name, "hard") == 0) ADD(hard_rows, false);
-  if (gpu && (full || strcmp(name, "large") == 0)) ADD(large_rows, false);
-  if (missed > 0) fprintf(stderr, "conformance: the grid misses %d values of its axes\n", missed);
+  if (full || strcmp(name, "grid") == 0)
+    missed = grid_build(tiny, tiny ? 60 : 250, 4, seed, out);
+  if (full || strcmp(name, "invariance") == 0)
+    ADD(invariance_rows, false);
+  if (full || strcmp(name, "hard") == 0)
+    ADD(hard_rows, false);
+  if (gpu && (full || strcmp(name, "large") == 0))
+    ADD(large_rows, false);
+  if (missed > 0)
+    fprintf(stderr, "conformance: the grid misses %d values of its axes\n", missed);
   return is;
 }

@@ -1,7 +1,8 @@
 /* solve.c: computes a case, on the engine's device or by the f64 reference.
  *
- * In: a case and the values of its inputs. Out: the outputs in canonical order, or the step that failed. Without an engine
- * the reference stands in for the device, with the case's real layouts and dtypes: that tests the runner itself. */
+ * In: a case and the values of its inputs. Out: the outputs in canonical order, or the step that failed. Without an
+ * engine the reference stands in for the device, with the case's real layouts and dtypes: that tests the runner itself.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,9 @@ typedef struct memory {
   int count;
 } memory;
 
-static void memory_add(memory *m, guarded *i) { m->all[m->count++] = i; }
+static void memory_add(memory *m, guarded *i) {
+  m->all[m->count++] = i;
+}
 
 /* `plain`: contiguous and o in f32, as the reference wants them. */
 static void memory_make(memory *m, const test_case *c, const inputs *in, bool plain) {
@@ -25,8 +28,8 @@ static void memory_make(memory *m, const test_case *c, const inputs *in, bool pl
   guarded_make(&m->q, "q", (qkv_dtype)c->dtype, plain ? 0 : c->layout_q, none, false, in->b, in->lq, in->hq, in->dim);
   guarded_make(&m->k, "k", kv, plain ? 0 : c->layout_k, none, false, in->b, in->lk, in->hk, in->dim);
   guarded_make(&m->v, "v", kv, plain ? 0 : c->layout_v, none, false, in->b, in->lk, in->hk, in->dimv);
-  guarded_make(&m->o, "o", plain ? QKV_F32 : case_dtype_out(c), plain ? 0 : c->layout_o, none, true, in->b, in->lq, in->hq,
-             in->dimv);
+  guarded_make(&m->o, "o", plain ? QKV_F32 : case_dtype_out(c), plain ? 0 : c->layout_o, none, true, in->b, in->lq,
+               in->hq, in->dimv);
   guarded_store(&m->q, in->q);
   guarded_store(&m->k, in->k);
   guarded_store(&m->v, in->v);
@@ -49,21 +52,24 @@ static void memory_make(memory *m, const test_case *c, const inputs *in, bool pl
   }
   for (int n = 0; n < in->nparams; n++) {
     const input_param *p = &in->params[n];
-    if (p->rule->rank == 0) continue;
+    if (p->rule->rank == 0)
+      continue;
     guarded_make_plain(&m->params[n], p->rule->name, p->rule->dtype, none, false, p->rule->rank, p->shape,
-                     !plain && c->layout_k != 0 ? 2 : 1);
+                       !plain && c->layout_k != 0 ? 2 : 1);
     guarded_store(&m->params[n], p->data);
     memory_add(m, &m->params[n]);
   }
 }
 
 static void memory_free(memory *m) {
-  for (int n = 0; n < m->count; n++) guarded_free(m->all[n]);
+  for (int n = 0; n < m->count; n++)
+    guarded_free(m->all[n]);
 }
 
 /* The view of a tensor where it is: on the device, or on the host in `after`. */
 static qkv_tensor where(const guarded *m) {
-  if (m->bytes == 0 && m->before == NULL) return (qkv_tensor){0};
+  if (m->bytes == 0 && m->before == NULL)
+    return (qkv_tensor){0};
   return guarded_view(m, m->device != NULL ? m->device : m->after);
 }
 
@@ -80,17 +86,19 @@ static qkv_attention_args make_args(const memory *m, const inputs *in, qkv_param
 }
 
 static bool failed(result *r, const char *stage, qkv_status status, const qkv_engine *engine) {
-  if (status == QKV_OK) return false;
+  if (status == QKV_OK)
+    return false;
   r->status = status;
   r->stage = stage;
   snprintf(r->message, MESSAGE_SIZE, "%s: %s: %s", stage, qkv_status_name(status), qkv_last_error(engine));
   return true;
 }
 
-/* ---- Results ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 static float *load_output(guarded *m, int64_t count, result *out) {
-  if (m->before == NULL) return NULL;
+  if (m->before == NULL)
+    return NULL;
   float *values = must_alloc((size_t)count * sizeof(float));
   int64_t unwritten = guarded_load(m, values);
   if (unwritten > 0 && out->message[0] == '\0')
@@ -106,7 +114,8 @@ static bool collect(memory *m, const inputs *in, result *out) {
   out->o = load_output(&m->o, out->o_count, out);
   out->lse = load_output(&m->lse, out->lse_count, out);
   out->lse_with_sink = load_output(&m->lse_with_sink, out->lse_count, out);
-  for (int n = 0; n < m->count && out->message[0] == '\0'; n++) guarded_intact(m->all[n], out->message);
+  for (int n = 0; n < m->count && out->message[0] == '\0'; n++)
+    guarded_intact(m->all[n], out->message);
   return out->message[0] == '\0';
 }
 
@@ -117,7 +126,7 @@ void result_free(result *r) {
   *r = (result){0};
 }
 
-/* ---- The reference --------------------------------------------------------------------------------------------------------------- */
+/* ---- The reference ----------------------------------------------------------------------------------------------- */
 
 /* Changes a case so that the result is wrong in one way. */
 static void plant(test_case *c) {
@@ -136,10 +145,17 @@ static void plant(test_case *c) {
     snprintf(text, sizeof text, "(%.100s) + where(k %% 7 == 0, 0.02, 0)", score);
     strcpy(c->score, text);
     break;
-  case FAULT_SOFTCAP: snprintf(c->softcap, TEXT_FIELD, "5.25"); break;
-  case FAULT_ALIGN: c->top_left = !c->top_left; break;
-  case FAULT_SINK: c->sink = SINK_NONE; break;
-  default: break;
+  case FAULT_SOFTCAP:
+    snprintf(c->softcap, TEXT_FIELD, "5.25");
+    break;
+  case FAULT_ALIGN:
+    c->top_left = !c->top_left;
+    break;
+  case FAULT_SINK:
+    c->sink = SINK_NONE;
+    break;
+  default:
+    break;
   }
 }
 
@@ -154,7 +170,8 @@ static void swap_rows(float *a, float *b, int64_t count) {
 static void plant_in_values(const test_case *c, inputs *in) {
   for (int64_t b = 0; b < in->b; b++) {
     if (c->fault == FAULT_VALUE_ROWS && in->lk > 1)
-      swap_rows(in->v + inputs_v_at(in, b, in->lk - 1, 0), in->v + inputs_v_at(in, b, in->lk - 2, 0), in->hk * in->dimv);
+      swap_rows(in->v + inputs_v_at(in, b, in->lk - 1, 0), in->v + inputs_v_at(in, b, in->lk - 2, 0),
+                in->hk * in->dimv);
     for (int64_t t = 0; t < in->lk && c->fault == FAULT_HEADS && in->hk > 1; t++)
       swap_rows(in->v + inputs_v_at(in, b, t, 0), in->v + inputs_v_at(in, b, t, 1), in->dimv);
   }
@@ -165,7 +182,8 @@ static bool run_reference(const test_case *c, const inputs *in, bool plain, resu
   qkv_spec *spec = NULL;
   *out = (result){0};
   spec_build(c, text);
-  if (failed(out, "spec", qkv_spec_check(text, 0, &spec), NULL)) return false;
+  if (failed(out, "spec", qkv_spec_check(text, 0, &spec), NULL))
+    return false;
   memory m;
   memory_make(&m, c, in, plain);
   out->aligned = guarded_aligned(&m.q) && guarded_aligned(&m.k) && guarded_aligned(&m.v) && guarded_aligned(&m.o);
@@ -176,15 +194,19 @@ static bool run_reference(const test_case *c, const inputs *in, bool plain, resu
   qkv_param_value values[MAX_PARAMS];
   qkv_attention_args args = make_args(&m, in, values);
   bool ok = !failed(out, "reference", qkv_reference(spec, &args), NULL);
-  if (ok && !plain && c->fault == FAULT_UNWRITTEN) memset(guarded_view(&m.o, m.o.after).data, 0xff, 2);
-  if (ok && !plain && c->fault == FAULT_GUARD) m.o.after[m.o.bytes - 1] = 0;
+  if (ok && !plain && c->fault == FAULT_UNWRITTEN)
+    memset(guarded_view(&m.o, m.o.after).data, 0xff, 2);
+  if (ok && !plain && c->fault == FAULT_GUARD)
+    m.o.after[m.o.bytes - 1] = 0;
   ok = ok && collect(&m, in, out);
   memory_free(&m);
   qkv_spec_free(spec);
   return ok;
 }
 
-bool solve_reference(const test_case *c, const inputs *in, result *out) { return run_reference(c, in, true, out); }
+bool solve_reference(const test_case *c, const inputs *in, result *out) {
+  return run_reference(c, in, true, out);
+}
 
 static bool solve_stand_in(const test_case *c, const inputs *in, result *out) {
   test_case wrong = *c;
@@ -197,7 +219,7 @@ static bool solve_stand_in(const test_case *c, const inputs *in, result *out) {
   return ok;
 }
 
-/* ---- The device -------------------------------------------------------------------------------------------------------------------- */
+/* ---- The device -------------------------------------------------------------------------------------------------- */
 
 static void drop_op(cached_op *e) {
   qkv_op_free(e->op);
@@ -208,7 +230,8 @@ static void drop_op(cached_op *e) {
 
 void session_close(session *s) {
   for (int n = 0; n < OP_CACHE; n++)
-    if (s->ops[n].key != NULL) drop_op(&s->ops[n]);
+    if (s->ops[n].key != NULL)
+      drop_op(&s->ops[n]);
 }
 
 /* The loaded kernels of a case, from this worker's cache or new. NULL after a failure. */
@@ -222,17 +245,20 @@ static const qkv_op *find_op(session *s, const test_case *c, bool aligned, resul
   limits.schedule = c->sched[0] ? c->sched : NULL;
   if (c->dtype == QKV_F32 || (family != NULL && strstr(family, "naive") != NULL)) /* scores in a workspace */
     limits.batch = c->b, limits.len_q = c->lq, limits.len_k = c->lk;
-  snprintf(key, sizeof key, "%s|%s|%s|%d|%" PRId64 " %" PRId64 " %" PRId64, text, family ? family : "", c->sched, aligned,
-           limits.batch, limits.len_q, limits.len_k);
+  snprintf(key, sizeof key, "%s|%s|%s|%d|%" PRId64 " %" PRId64 " %" PRId64, text, family ? family : "", c->sched,
+           aligned, limits.batch, limits.len_q, limits.len_k);
   for (int n = 0; n < OP_CACHE; n++)
-    if (s->ops[n].key != NULL && strcmp(s->ops[n].key, key) == 0) return s->ops[n].op;
+    if (s->ops[n].key != NULL && strcmp(s->ops[n].key, key) == 0)
+      return s->ops[n].op;
 
   cached_op *e = &s->ops[s->next_op];
   s->next_op = (s->next_op + 1) % OP_CACHE;
-  if (e->key != NULL) drop_op(e);
+  if (e->key != NULL)
+    drop_op(e);
   qkv_spec *spec = NULL;
   qkv_op *op = NULL;
-  if (failed(out, "spec", qkv_spec_load(s->engine, text, &spec), s->engine)) return NULL;
+  if (failed(out, "spec", qkv_spec_load(s->engine, text, &spec), s->engine))
+    return NULL;
   if (failed(out, "prepare", qkv_prepare(s->engine, spec, &limits, &op), s->engine)) {
     qkv_spec_free(spec);
     return NULL;
@@ -245,10 +271,12 @@ static const qkv_op *find_op(session *s, const test_case *c, bool aligned, resul
 static bool params_agree(const session *s, const test_case *c, const inputs *in, const qkv_op *op, result *out) {
   const qkv_spec *spec = NULL;
   for (int n = 0; n < OP_CACHE; n++)
-    if (s->ops[n].op == op) spec = s->ops[n].spec;
+    if (s->ops[n].op == op)
+      spec = s->ops[n].spec;
   for (int n = 0; n < in->nparams; n++) {
     int64_t shape[4] = {0};
-    if (failed(out, "parameter shape", qkv_spec_param_shape(spec, n, c->b, c->lq, c->lk, shape), s->engine)) return false;
+    if (failed(out, "parameter shape", qkv_spec_param_shape(spec, n, c->b, c->lq, c->lk, shape), s->engine))
+      return false;
     for (int d = 0; d < in->params[n].rule->rank; d++)
       if (shape[d] != in->params[n].shape[d]) {
         snprintf(out->message, MESSAGE_SIZE, "parameter %s: extent %d is %" PRId64 ", not %" PRId64,
@@ -263,19 +291,23 @@ static bool params_agree(const session *s, const test_case *c, const inputs *in,
 static bool launch(session *s, const qkv_op *op, memory *m, const inputs *in, result *out) {
   for (int n = 0; n < m->count; n++) {
     guarded *i = m->all[n];
-    if (failed(out, "allocation", qkv_alloc(s->engine, i->bytes > 0 ? i->bytes : 1, &i->device), s->engine)) return false;
-    if (failed(out, "copy", qkv_copy_to_device(s->engine, i->device, i->before, i->bytes), s->engine)) return false;
+    if (failed(out, "allocation", qkv_alloc(s->engine, i->bytes > 0 ? i->bytes : 1, &i->device), s->engine))
+      return false;
+    if (failed(out, "copy", qkv_copy_to_device(s->engine, i->device, i->before, i->bytes), s->engine))
+      return false;
   }
   qkv_param_value values[MAX_PARAMS];
   qkv_attention_args args = make_args(m, in, values);
   args.workspace_bytes = qkv_workspace_size(op);
   if (args.workspace_bytes > 0) {
-    if (failed(out, "allocation", qkv_alloc(s->engine, args.workspace_bytes, &args.workspace), s->engine)) return false;
+    if (failed(out, "allocation", qkv_alloc(s->engine, args.workspace_bytes, &args.workspace), s->engine))
+      return false;
     void *poison = must_alloc(args.workspace_bytes);
     memset(poison, 0xff, args.workspace_bytes);
     qkv_status status = qkv_copy_to_device(s->engine, args.workspace, poison, args.workspace_bytes);
     free(poison);
-    if (failed(out, "copy", status, s->engine)) return false;
+    if (failed(out, "copy", status, s->engine))
+      return false;
   }
   bool ok = !failed(out, "launch", qkv_attention(op, &args, NULL), s->engine) &&
             !failed(out, "run", qkv_synchronize(s->engine), s->engine);
@@ -284,13 +316,15 @@ static bool launch(session *s, const qkv_op *op, memory *m, const inputs *in, re
     i->after = must_alloc(i->bytes);
     ok = !failed(out, "copy", qkv_copy_to_host(s->engine, i->after, i->device, i->bytes), s->engine);
   }
-  if (args.workspace != NULL) qkv_free(s->engine, args.workspace);
+  if (args.workspace != NULL)
+    qkv_free(s->engine, args.workspace);
   return ok;
 }
 
 bool solve(session *s, const test_case *c, const inputs *in, result *out) {
   *out = (result){0};
-  if (s->engine == NULL) return solve_stand_in(c, in, out);
+  if (s->engine == NULL)
+    return solve_stand_in(c, in, out);
   memory m;
   memory_make(&m, c, in, false);
   bool aligned = guarded_aligned(&m.q) && guarded_aligned(&m.k) && guarded_aligned(&m.v) && guarded_aligned(&m.o);
@@ -300,7 +334,8 @@ bool solve(session *s, const test_case *c, const inputs *in, result *out) {
     pthread_mutex_lock(s->device_lock);
     ok = launch(s, op, &m, in, out);
     for (int n = 0; n < m.count; n++)
-      if (m.all[n]->device != NULL) qkv_free(s->engine, m.all[n]->device);
+      if (m.all[n]->device != NULL)
+        qkv_free(s->engine, m.all[n]->device);
     pthread_mutex_unlock(s->device_lock);
   }
   ok = ok && collect(&m, in, out);

@@ -1,8 +1,8 @@
 /* tensors.c: the memory of a case: number formats, layouts, guards.
  *
- * Each tensor lives in one buffer: guard, elements with whatever gaps its layout has, guard. Inputs have the guard's value in
- * every byte that is no element, outputs have NaN there and in every element, so that reading a gap, writing a gap and
- * not writing an element all show. */
+ * Each tensor lives in one buffer: guard, elements with whatever gaps its layout has, guard. Inputs have the guard's
+ * value in every byte that is no element, outputs have NaN there and in every element, so that reading a gap, writing a
+ * gap and not writing an element all show. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,41 +13,48 @@
 /* Elements before and after; keeps 16-byte alignment for every dtype. */
 enum { GUARD_ELEMENTS = 64, POISON_BYTE = 0xff };
 
-#define LAYOUTS(X)                                                                                                      \
-  X("bthd", "bthd", 0, 0, 1, 1, 0, false, "", 0)       /* contiguous */                                                \
-  X("bhtd", "bhtd", 0, 0, 1, 1, 0, false, "", 0)       /* heads outside */                                             \
-  X("tbhd", "tbhd", 0, 0, 1, 1, 0, false, "", 0)       /* positions outside */                                         \
-  X("padded", "bthd", 8, 0, 1, 1, 0, false, "", 0)     /* rows longer than dim, still aligned */                       \
-  X("cache", "bhtd", 0, 37, 1, 1, 0, false, "", 0)     /* room for more positions */                                   \
-  X("rows2", "bthd", 0, 0, 2, 1, 0, false, "", 0)      /* every second row of a larger buffer */                       \
-  X("reversed", "bthd", 0, 0, 1, 1, 0, true, "", 0)    /* negative stride */                                           \
-  X("heads0", "bthd", 0, 0, 1, 1, 0, false, "h", 0)    /* one head for all */                                          \
-  X("shared0", "bthd", 0, 0, 1, 1, 0, false, "bh", 0)  /* one head of one batch entry for all */                       \
-  X("far", "bthd", 0, 0, 1, 1, 0, false, "", (INT64_C(1) << 31) + 64) /* batch entries over 2^31 elements apart */     \
-  X("base1", "bthd", 0, 0, 1, 1, 1, false, "", 0)      /* starts at an odd element */                                  \
-  X("pitch1", "bthd", 1, 0, 1, 1, 0, false, "", 0)     /* odd row pitch */                                             \
-  X("inner2", "bthd", 0, 0, 1, 2, 0, false, "", 0)     /* innermost stride 2 */                                        \
-  X("bhdt", "bhdt", 0, 0, 1, 1, 0, false, "", 0)       /* transposed: positions innermost */                           \
-  X("mixed", "htbd", 3, 5, 2, 3, 5, true, "", 0)       /* everything at once */                                        \
+// clang-format off
+#define LAYOUTS(X)                                                                                                     \
+  X("bthd", "bthd", 0, 0, 1, 1, 0, false, "", 0)       /* contiguous */                                               \
+  X("bhtd", "bhtd", 0, 0, 1, 1, 0, false, "", 0)       /* heads outside */                                            \
+  X("tbhd", "tbhd", 0, 0, 1, 1, 0, false, "", 0)       /* positions outside */                                        \
+  X("padded", "bthd", 8, 0, 1, 1, 0, false, "", 0)     /* rows longer than dim, still aligned */                      \
+  X("cache", "bhtd", 0, 37, 1, 1, 0, false, "", 0)     /* room for more positions */                                  \
+  X("rows2", "bthd", 0, 0, 2, 1, 0, false, "", 0)      /* every second row of a larger buffer */                      \
+  X("reversed", "bthd", 0, 0, 1, 1, 0, true, "", 0)    /* negative stride */                                          \
+  X("heads0", "bthd", 0, 0, 1, 1, 0, false, "h", 0)    /* one head for all */                                         \
+  X("shared0", "bthd", 0, 0, 1, 1, 0, false, "bh", 0)  /* one head of one batch entry for all */                      \
+  X("far", "bthd", 0, 0, 1, 1, 0, false, "", (INT64_C(1) << 31) + 64) /* batch entries over 2^31 elements apart */    \
+  X("base1", "bthd", 0, 0, 1, 1, 1, false, "", 0)      /* starts at an odd element */                                 \
+  X("pitch1", "bthd", 1, 0, 1, 1, 0, false, "", 0)     /* odd row pitch */                                            \
+  X("inner2", "bthd", 0, 0, 1, 2, 0, false, "", 0)     /* innermost stride 2 */                                       \
+  X("bhdt", "bhdt", 0, 0, 1, 1, 0, false, "", 0)       /* transposed: positions innermost */                          \
+  X("mixed", "htbd", 3, 5, 2, 3, 5, true, "", 0)       /* everything at once */                                       \
   X("all0", "bthd", 0, 0, 1, 1, 0, false, "bthd", 0)   /* one element for all */
 
-#define RULE(name, order, pitch_pad, rows_pad, row_step, inner_step, base, reversed, shared, batch)                     \
+// clang-format on
+#define RULE(name, order, pitch_pad, rows_pad, row_step, inner_step, base, reversed, shared, batch)                   \
   {name, order, pitch_pad, rows_pad, row_step, inner_step, base, reversed, shared, batch},
 #define NAME(name, ...) name,
 const layout_rule layouts[] = {LAYOUTS(RULE)};
 const char *const layout_names[] = {LAYOUTS(NAME) NULL};
 
-bool layout_shares(int layout, char dimension) { return strchr(layouts[layout].shared, dimension) != NULL; }
+bool layout_shares(int layout, char dimension) {
+  return strchr(layouts[layout].shared, dimension) != NULL;
+}
 
-/* ---- Number formats ------------------------------------------------------------------------------------------------------ */
+/* ---- Number formats ---------------------------------------------------------------------------------------------- */
 
 int dtype_bytes(qkv_dtype dtype) {
   switch (dtype) {
   case QKV_F16:
-  case QKV_BF16: return 2;
+  case QKV_BF16:
+    return 2;
   case QKV_F32:
-  case QKV_I32: return 4;
-  default: return 1;
+  case QKV_I32:
+    return 4;
+  default:
+    return 1;
   }
 }
 
@@ -65,7 +72,8 @@ static float float_of(uint32_t bits) {
 
 static uint16_t bf16_bits(float x) {
   uint32_t bits = bits_of(x);
-  if (isnan(x)) return 0x7fff;
+  if (isnan(x))
+    return 0x7fff;
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
@@ -73,9 +81,12 @@ static uint16_t bf16_bits(float x) {
 static uint16_t f16_bits(float x) {
   uint16_t sign = (uint16_t)(bits_of(x) >> 16 & 0x8000);
   float a = fabsf(x);
-  if (isnan(x)) return 0x7fff;
-  if (a >= 65520) return sign | 0x7c00;
-  if (a < 0x1p-14f) return sign | (uint16_t)(bits_of(a + 0.5f) - bits_of(0.5f));
+  if (isnan(x))
+    return 0x7fff;
+  if (a >= 65520)
+    return sign | 0x7c00;
+  if (a < 0x1p-14f)
+    return sign | (uint16_t)(bits_of(a + 0.5f) - bits_of(0.5f));
   uint32_t bits = bits_of(a);
   bits += 0xfff + (bits >> 13 & 1);
   return sign | (uint16_t)((bits - 0x38000000u) >> 13);
@@ -83,7 +94,7 @@ static uint16_t f16_bits(float x) {
 
 static float f16_value(uint16_t h) {
   int exponent = h >> 10 & 31;
-  float magnitude = exponent == 31 ? ((h & 1023) != 0 ? NAN : INFINITY)
+  float magnitude = exponent == 31  ? ((h & 1023) != 0 ? NAN : INFINITY)
                     : exponent == 0 ? (float)(h & 1023) * 0x1p-24f
                                     : ldexpf((float)(1024 + (h & 1023)), exponent - 25);
   return h & 0x8000 ? -magnitude : magnitude;
@@ -94,10 +105,18 @@ static void store_element(unsigned char *to, qkv_dtype dtype, float x) {
   int32_t integer = dtype == QKV_I32 ? (int32_t)x : 0;
   switch (dtype) {
   case QKV_F16:
-  case QKV_BF16: memcpy(to, &half, 2); break;
-  case QKV_F32: memcpy(to, &x, 4); break;
-  case QKV_I32: memcpy(to, &integer, 4); break;
-  default: *to = x != 0; break;
+  case QKV_BF16:
+    memcpy(to, &half, 2);
+    break;
+  case QKV_F32:
+    memcpy(to, &x, 4);
+    break;
+  case QKV_I32:
+    memcpy(to, &integer, 4);
+    break;
+  default:
+    *to = x != 0;
+    break;
   }
 }
 
@@ -105,19 +124,23 @@ static float load_element(const unsigned char *from, qkv_dtype dtype) {
   uint16_t half;
   float x;
   memcpy(&half, from, 2);
-  if (dtype == QKV_BF16) return float_of((uint32_t)half << 16);
-  if (dtype == QKV_F16) return f16_value(half);
+  if (dtype == QKV_BF16)
+    return float_of((uint32_t)half << 16);
+  if (dtype == QKV_F16)
+    return f16_value(half);
   memcpy(&x, from, 4);
   return x;
 }
 
 float round_to(qkv_dtype dtype, float x) {
-  if (dtype == QKV_BF16) return float_of((uint32_t)bf16_bits(x) << 16);
-  if (dtype == QKV_F16) return f16_value(f16_bits(x));
+  if (dtype == QKV_BF16)
+    return float_of((uint32_t)bf16_bits(x) << 16);
+  if (dtype == QKV_F16)
+    return f16_value(f16_bits(x));
   return x;
 }
 
-/* ---- Buffers ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Buffers ----------------------------------------------------------------------------------------------------- */
 
 /* Fills memory with the guard's value. Integers and booleans get all ones, which no index or flag can be. */
 static void fill_guard(unsigned char *to, size_t bytes, qkv_dtype dtype, int kind) {
@@ -131,7 +154,8 @@ static void fill_guard(unsigned char *to, size_t bytes, qkv_dtype dtype, int kin
     store_element(to + n, dtype, kind == GUARD_INF ? INFINITY : dtype == QKV_F16 ? 6e4f : 1e30f);
 }
 
-/* Allocates and fills once view.shape and view.stride are set. Moves element 0 so that the lowest element comes first. */
+/* Allocates and fills once view.shape and view.stride are set. Moves element 0 so that the lowest element comes first.
+ */
 static void finish(guarded *m, int guard, int base, int64_t least_elements) {
   qkv_tensor *t = &m->view;
   int64_t low = 0, high = 0;
@@ -141,9 +165,11 @@ static void finish(guarded *m, int guard, int base, int64_t least_elements) {
     empty |= t->shape[n] == 0;
     *(reach < 0 ? &low : &high) += reach;
   }
-  if (empty) low = 0, high = -1;
+  if (empty)
+    low = 0, high = -1;
   int64_t elements = high - low + 1;
-  if (elements < least_elements) elements = least_elements;
+  if (elements < least_elements)
+    elements = least_elements;
   int64_t margin = guard == GUARD_NONE ? 0 : GUARD_ELEMENTS;
   m->first = margin + base - low;
   m->bytes = (size_t)((elements + base + 2 * margin) * dtype_bytes(t->dtype));
@@ -154,8 +180,8 @@ static void finish(guarded *m, int guard, int base, int64_t least_elements) {
     fill_guard(m->before, m->bytes, t->dtype, guard);
 }
 
-void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b, int64_t t,
-                int64_t h, int64_t d) {
+void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int guard, bool output, int64_t b,
+                  int64_t t, int64_t h, int64_t d) {
   const layout_rule *rule = &layouts[layout];
   *m = (guarded){.name = name, .output = output};
   m->view = (qkv_tensor){.dtype = dtype, .rank = 4, .shape = {b, t, h, d}};
@@ -163,23 +189,29 @@ void guarded_make(guarded *m, const char *name, qkv_dtype dtype, int layout, int
   for (int n = 3; n >= 0; n--) {
     char dimension = rule->order[n];
     int index = (int)(strchr("bthd", dimension) - "bthd");
-    if (dimension == 'd') running *= rule->inner_step;
-    if (dimension == 't') running *= rule->row_step;
-    if (dimension == 'b' && running < rule->batch_least) running = rule->batch_least;
+    if (dimension == 'd')
+      running *= rule->inner_step;
+    if (dimension == 't')
+      running *= rule->row_step;
+    if (dimension == 'b' && running < rule->batch_least)
+      running = rule->batch_least;
     m->view.stride[index] = strchr(rule->shared, dimension) != NULL ? 0 : running;
     running *= m->view.shape[index] + (dimension == 't' ? rule->rows_pad : 0);
-    if (dimension == 'd') running += rule->pitch_pad;
+    if (dimension == 'd')
+      running += rule->pitch_pad;
   }
-  if (rule->reversed) m->view.stride[1] = -m->view.stride[1];
+  if (rule->reversed)
+    m->view.stride[1] = -m->view.stride[1];
   /* A guard of NONE still leaves the cache layout its unused positions: they are the case's point. */
   finish(m, guard, rule->base, rule->rows_pad > 0 && b * h * d > 0 ? b * h * (t + rule->rows_pad) * d : 0);
 }
 
 void guarded_make_plain(guarded *m, const char *name, qkv_dtype dtype, int guard, bool output, int rank,
-                      const int64_t *shape, int spread) {
+                        const int64_t *shape, int spread) {
   *m = (guarded){.name = name, .output = output};
   m->view = qkv_tensor_dense(NULL, dtype, rank, shape);
-  for (int n = 0; n < rank; n++) m->view.stride[n] *= spread;
+  for (int n = 0; n < rank; n++)
+    m->view.stride[n] *= spread;
   finish(m, guard, 0, 0);
 }
 
@@ -199,7 +231,8 @@ static void visit(const guarded *m, unsigned char *memory, float *canonical, vis
         for (int64_t d = 0; d < shape[3]; d++) {
           int64_t at = m->first + a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];
           call(memory + at * size, t->dtype, canonical, count);
-          if (canonical != NULL) canonical++;
+          if (canonical != NULL)
+            canonical++;
         }
 }
 
@@ -210,7 +243,8 @@ static void visit_store(unsigned char *element, qkv_dtype dtype, float *canonica
 
 static void visit_load(unsigned char *element, qkv_dtype dtype, float *canonical, int64_t *count) {
   bool poison = true;
-  for (int n = 0; n < dtype_bytes(dtype); n++) poison &= element[n] == POISON_BYTE;
+  for (int n = 0; n < dtype_bytes(dtype); n++)
+    poison &= element[n] == POISON_BYTE;
   *count += poison;
   *canonical = load_element(element, dtype);
 }
@@ -239,15 +273,19 @@ qkv_tensor guarded_view(const guarded *m, void *memory) {
 bool guarded_aligned(const guarded *m) {
   int64_t size = dtype_bytes(m->view.dtype);
   bool aligned = m->first * size % 16 == 0 && m->view.stride[m->view.rank - 1] == 1;
-  for (int n = 0; n + 1 < m->view.rank; n++) aligned &= m->view.stride[n] * size % 16 == 0;
+  for (int n = 0; n + 1 < m->view.rank; n++)
+    aligned &= m->view.stride[n] * size % 16 == 0;
   return aligned;
 }
 
 bool guarded_intact(const guarded *m, char *message) {
-  if (m->output) visit(m, m->after, NULL, visit_poison, NULL);
-  if (memcmp(m->before, m->after, m->bytes) == 0) return true;
+  if (m->output)
+    visit(m, m->after, NULL, visit_poison, NULL);
+  if (memcmp(m->before, m->after, m->bytes) == 0)
+    return true;
   size_t n = 0;
-  while (m->before[n] == m->after[n]) n++;
+  while (m->before[n] == m->after[n])
+    n++;
   snprintf(message, MESSAGE_SIZE, "%s: byte %zu of %zu was overwritten (element 0 is at byte %" PRId64 ")", m->name, n,
            m->bytes, m->first * dtype_bytes(m->view.dtype));
   return false;
