@@ -13,6 +13,9 @@
 
 #include "expr.h"
 
+/* The bound of the assumption above; callers refuse lengths and int parameters beyond it. */
+enum { MASK_POSITION_LIMIT = 1 << 30 };
+
 typedef enum mask_form {
   MASK_ALL,     /* every key is visible */
   MASK_NONE,    /* no key is visible */

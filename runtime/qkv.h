@@ -274,7 +274,8 @@ typedef struct qkv_param_value {
  *   q   [batch, len_q, heads_q, dim_qk]     k [batch, len_k, heads_kv, dim_qk]    v [batch, len_k, heads_kv, dim_v]
  *   o   [batch, len_q, heads_q, dim_v]      lse, lse_with_sink [batch, heads_q, len_q] f32    sink [heads_q] f32
  * lse is the natural logarithm of the sum of exp of the final scores; a row without a visible key gives o = 0, lse = -inf.
- * Outputs the spec does not name are ignored; those it names are required. Any extent may be 0. */
+ * Outputs the spec does not name are ignored; those it names are required. Any extent may be 0; lengths and i32 scalar
+ * parameters lie within 2^30. */
 typedef struct qkv_attention_args {
   size_t size;
   qkv_tensor q, k, v, o;
@@ -299,7 +300,8 @@ QKV_API qkv_status qkv_reference(const qkv_spec *spec, const qkv_attention_args 
  * Also the fastest and slowest. On emu: wall time of the emulation, which says nothing of a GPU. */
 QKV_API qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats,
                             double *median, double *fastest, double *slowest);
-/* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o. */
+/* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o. Looks only
+ * at shapes, strides excepted, and at the parameters the mask uses; those must be in host memory. */
 QKV_API qkv_status qkv_work(const qkv_spec *spec, const qkv_attention_args *args, double *flops, double *bytes);
 
 #ifdef __cplusplus

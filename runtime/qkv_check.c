@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mask.h"
 #include "qkv_internal.h"
 
 /* What an extent must be. */
@@ -138,9 +139,10 @@ static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, c
 }
 
 static qkv_status check_scalar(const expr_param *p, double value) {
-  int whole = value >= -2147483648.0 && value <= 2147483647.0 && value == (double)(int64_t)value;
+  int whole = value >= -(double)MASK_POSITION_LIMIT && value <= MASK_POSITION_LIMIT && value == (double)(int64_t)value;
   if (p->type == PARAM_I32 && !whole)
-    return error_set(QKV_INVALID_ARGUMENT, "parameter %s: the value is not a 32-bit integer", p->name);
+    return error_set(QKV_INVALID_ARGUMENT, "parameter %s: the value must be an integer of -%d to %d", p->name,
+                     MASK_POSITION_LIMIT, MASK_POSITION_LIMIT);
   if (p->type == PARAM_BOOL && value != 0 && value != 1)
     return error_set(QKV_INVALID_ARGUMENT, "parameter %s: the value is neither 0 nor 1", p->name);
   return QKV_OK;
@@ -184,13 +186,12 @@ static qkv_status read_sizes(const spec *s, const qkv_attention_args *args, int6
     if (t->rank != 4)
       return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have 4", givers[n].name, t->rank);
     for (int d = 0; d < 2; d++)
-      if (t->shape[d] < 0 || t->shape[d] > INT32_MAX)
-        return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be 0 to 2147483647",
-                         givers[n].name, d,
+      if (t->shape[d] < 0 || t->shape[d] > MASK_POSITION_LIMIT)
+        return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be 0 to %d", givers[n].name, d,
                          d == 0   ? "batch"
                          : n == 0 ? "len_q"
                                   : "len_k",
-                         (long long)t->shape[d]);
+                         (long long)t->shape[d], MASK_POSITION_LIMIT);
   }
   sizes[BATCH] = args->q.shape[0];
   sizes[LEN_Q] = args->q.shape[1];
