@@ -8,13 +8,16 @@
 
 #include "qkv_internal.h"
 
-/* What the kernels with 16-byte accesses need of a tensor. Extents of 1 have no stride that matters. */
+enum { TOKEN_AXIS = 1 };
+
+/* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
+ * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
 static int is_aligned(const qkv_tensor *t) {
   int size = dtype_size(t->dtype);
   if ((uintptr_t)t->data % 16 || (t->stride[3] != 1 && t->shape[3] > 1))
     return 0;
   for (int d = 0; d < 3; d++)
-    if (t->shape[d] > 1 && (t->stride[d] % 16) * size % 16)
+    if ((t->shape[d] > 1 || d == TOKEN_AXIS) && (t->stride[d] % 16) * size % 16)
       return 0;
   return 1;
 }

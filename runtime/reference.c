@@ -87,16 +87,20 @@ static void finish_row(const reference_problem *p, const reference_position *at,
   const qkv_attention_args *args = p->args;
   int64_t dim = args->o.shape[3];
   double lse = r->sum == 0 ? -INFINITY : r->maximum + log(r->sum);
-  double denominator = lse;
-  if (p->has_sink)
-    denominator = log_add(lse, tensor_load(element(&args->sink, &at->h), args->sink.dtype));
+  double lse_with_sink = lse, denominator = r->sum; /* the denominator relative to the maximum, as the sum is: lse alone
+                                                       would swallow log(sum) when the scores are huge */
+  if (p->has_sink) {
+    double sink = tensor_load(element(&args->sink, &at->h), args->sink.dtype);
+    lse_with_sink = log_add(lse, sink);
+    denominator += exp(sink - r->maximum);
+  }
 
   for (int64_t d = 0; d < dim; d++)
     m->output[d] = 0;
   for (int64_t k = 0; k < at->len_k; k++) {
     if (m->scores[k] == -INFINITY)
       continue;
-    double weight = exp(m->scores[k] - denominator);
+    double weight = exp(m->scores[k] - r->maximum) / denominator;
     for (int64_t d = 0; d < dim; d++)
       m->output[d] += weight * m->values[k * dim + d];
   }
@@ -107,7 +111,7 @@ static void finish_row(const reference_problem *p, const reference_position *at,
   if (args->lse.data)
     tensor_store(element(&args->lse, lse_index), args->lse.dtype, lse);
   if (args->lse_with_sink.data)
-    tensor_store(element(&args->lse_with_sink, lse_index), args->lse_with_sink.dtype, denominator);
+    tensor_store(element(&args->lse_with_sink, lse_index), args->lse_with_sink.dtype, lse_with_sink);
 }
 
 /* Room for n doubles, at least one; NULL when out of memory or n overflows. */

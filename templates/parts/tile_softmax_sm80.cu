@@ -54,7 +54,7 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][N_
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it by more
 // than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.
-constexpr float SLACK = $(raw_scores and f32(schedule.slack / (variant.scale * attention.log2e)) or f32(schedule.slack));
+constexpr float SLACK = $(f32(math.min(schedule.slack / (raw_scores and variant.scale * attention.log2e or 1), 0x1.fffffep127)));
 //% if raw_scores then
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
