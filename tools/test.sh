@@ -60,7 +60,7 @@ stage() {
 }
 
 build() { cmake --preset "$1" && cmake --build --preset "$1"; }
-run_ctest() { ctest --test-dir "$1" -j "$jobs" --output-on-failure "${@:2}"; }
+run_ctest() { ctest --test-dir "$1" -j "$jobs" --timeout 300 --output-on-failure "${@:2}"; }
 run_pytest() { "$PYTHON" -m pytest -q -p no:cacheprovider "$@"; }
 # The pytest folders that have tests and need nothing but qkvc and libqkv.
 suites=()
