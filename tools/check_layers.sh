@@ -23,7 +23,7 @@ files() { git ls-files -- "$@"; }
 search() { # PATTERN PATHSPEC...
   local pattern=$1
   shift
-  files "$@" | tr '\n' '\0' | xargs -0r grep -nHE -- "$pattern" || true
+  files "$@" | tr '\n' '\0' | xargs -0r grep -InHE -- "$pattern" || true
 }
 # "file:line header" of every #include "header".
 includes() {

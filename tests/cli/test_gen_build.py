@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import needs_nvrtc
+from command_line import needs_nvrtc
 
 
 def test_gen_is_the_same_in_two_processes(qkvc, small):

@@ -5,7 +5,7 @@ import shlex
 import numpy as np
 import pytest
 
-from conftest import ROOT
+from command_line import ROOT
 
 EMU = ("--device", "emu")
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import QKVC, ROOT, needs_no_gpu
+from command_line import QKVC, ROOT, needs_no_gpu
 
 COMMANDS = ["check", "gen", "build", "run", "explain", "cache", "doctor", "schema", "completion", "version", "help"]
 
