@@ -84,13 +84,19 @@ setup_nvrtc() {
 }
 
 setup_python() {
-  if has_module python3 numpy && has_module python3 pytest; then return; fi
+  local module missing=()
+  for module in numpy pytest ml_dtypes; do
+    has_module python3 $module || missing+=("$module")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
   need_venv
-  PYTHON=$VENV/bin/python
-  if ! has_module "$PYTHON" numpy || ! has_module "$PYTHON" pytest; then
-    say "setup: installing numpy and pytest into build/venv"
-    "$PYTHON" -m pip install --quiet --disable-pip-version-check numpy pytest >&2
-  fi
+  PYTHON=$VENV/bin/python missing=()
+  for module in numpy pytest ml_dtypes; do
+    has_module "$PYTHON" $module || missing+=("$module")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "setup: installing ${missing[*]} into build/venv"
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check "${missing[@]}" >&2
 }
 
 qkv_setup() {

@@ -98,7 +98,8 @@ measure_coverage() {
     QKVC=$ROOT/build/coverage/qkvc QKV_LIBRARY=$ROOT/build/coverage/libqkv.so run_pytest "$suite" || return 1
   done
   "$VENV/bin/python" -m gcovr --root . --object-directory build/coverage --filter 'gen/' --filter 'runtime/' \
-    --exclude-throw-branches --print-summary --fail-under-line 85 2>&1 | tee "$logs/coverage.txt"
+    --gcov-ignore-parse-errors negative_hits.warn_once_per_file --merge-mode-functions separate \
+    --print-summary --fail-under-line 85 build/coverage 2>&1 | tee "$logs/coverage.txt"
 }
 
 qkv_setup test
