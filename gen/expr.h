@@ -8,8 +8,8 @@
  *
  * Types are bool, int (32-bit two's complement, wrapping) and float (f32 on the device, f64 in the reference). An int
  * becomes a float where a float is needed; nothing else converts. `/` is float division; `//` and `%` round towards
- * minus infinity and give 0 for a zero divisor; floor() gives an int, saturating. Indexing a parameter clamps each index
- * to its extent. A mask is bool and may not use s; a score is a float.
+ * minus infinity and give 0 for a zero divisor; floor() gives an int, saturating. Indexing a parameter clamps each
+ * index to its extent. A mask is bool and may not use s; a score is a float.
  *
  * Expressions are immutable and live in the arena they were made in. All functions are pure and thread safe. */
 #ifndef GEN_EXPR_H
@@ -24,6 +24,7 @@
 
 typedef enum expr_type { EXPR_BOOL, EXPR_INT, EXPR_FLOAT } expr_type;
 
+/* clang-format off */
 typedef enum expr_op {
   EXPR_CONST,  /* value in `integer` (bool, int) or `real` (float) */
   EXPR_SYMBOL, /* which one in `symbol` */
@@ -36,12 +37,15 @@ typedef enum expr_op {
   EXPR_AND, EXPR_OR, EXPR_NOT,
   EXPR_OP_COUNT
 } expr_op;
+/* clang-format on */
 
-/* Symbols: see the design, "Expressions". q and k are positions in the KV sequence's coordinates; i is the raw query row. */
+/* q and k are positions in the KV sequence's coordinates; i is the raw query row. */
+/* clang-format off */
 typedef enum expr_symbol {
   EXPR_Q, EXPR_K, EXPR_I, EXPR_H, EXPR_HK, EXPR_B, EXPR_LEN_Q, EXPR_LEN_K, EXPR_S,
   EXPR_SYMBOL_COUNT
 } expr_symbol;
+/* clang-format on */
 
 #define EXPR_BIT(symbol) (1u << (symbol))
 
@@ -55,9 +59,9 @@ typedef struct expr expr;
 typedef struct expr_param {
   const char *name;
   param_type type;
-  int rank;                          /* 0: a scalar, passed by value */
-  const expr *shape[EXPR_MAX_RANK];  /* int expressions over hq, hk, b, len_q, len_k; see expr_shape_scope */
-  diag_span at;                      /* where it was declared */
+  int rank;                         /* 0: a scalar, passed by value */
+  const expr *shape[EXPR_MAX_RANK]; /* int expressions over hq, hk, b, len_q, len_k; see expr_scope */
+  diag_span at;                     /* where it was declared */
 } expr_param;
 
 struct expr {
@@ -77,8 +81,8 @@ typedef struct expr_scope {
   unsigned symbols;         /* EXPR_BIT set of the symbols that may be used */
   const expr_param *params; /* declared parameters */
   int nparams;
-  int heads_q, heads_kv;    /* constants of the spec behind heads_q, heads_kv, group; in shapes also hq, hk */
-  bool shape;               /* parsing a shape: the names are hq hk b len_q len_k and integers */
+  int heads_q, heads_kv; /* constants of the spec behind heads_q, heads_kv, group; in shapes also hq, hk */
+  bool shape;            /* parsing a shape: the names are hq hk b len_q len_k and integers */
 } expr_scope;
 
 /* Parses `source` (zero-terminated), whose first byte is at `offset` of the diagnosed text; `verbatim` says whether the
@@ -115,14 +119,22 @@ const expr *expr_float(arena *a, double value);
 const expr *expr_sym(arena *a, expr_symbol symbol);
 const expr *expr_make(arena *a, expr_op op, const expr *x, const expr *y, const expr *z); /* y, z may be NULL */
 
+const char *expr_symbol_name(expr_symbol symbol); /* "len_q" */
+const char *expr_param_type_name(param_type t);   /* "bf16" */
+expr_type expr_param_value(param_type t);         /* what a parameter reads as */
+
 /* As the user would write it, with the fewest parentheses; parsing it again gives an equal expression. */
 void expr_print(const expr *e, const expr_param *params, text *out);
 
 /* As CUDA C++. symbols[n] is the text for symbol n (a name or a parenthesised expression); NULL for a symbol that must
  * not occur. Scalar parameters print as `p.NAME`, indexed ones as `param_NAME(p, i, j)`. Float literals are hex
- * (`0x1.8p+0f`). The functions used are those of templates/parts/expression.cuh: to_f32, floor_div_i32, floor_mod_i32,
- * min_i32, max_i32, abs_i32, min_f32, max_f32, abs_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32. */
+ * (`0x1.8p+0f`). Int operators that could overflow are calls, since C++ does not wrap. The functions used are those of
+ * templates/parts/expression.cuh: to_f32, add_i32, sub_i32, mul_i32, neg_i32, floor_div_i32, floor_mod_i32, min_i32,
+ * max_i32, abs_i32, min_f32, max_f32, abs_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32. */
 void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT], text *out);
+
+/* The nearest f32, which must be finite, as a hex literal of CUDA C++: exact, and no locale's business. */
+void expr_print_f32(double value, text *out);
 
 /* Values for the evaluator. `read` returns parameter `param` at `index` (already clamped by the callee to the tensor's
  * extents; rank entries), as a double; bool is 0 or 1. */

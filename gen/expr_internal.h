@@ -88,7 +88,8 @@ typedef struct checker {
   const expr_scope *scope;
   expr_type wanted; /* of the whole text: says whether it is a mask or a score */
   diags *d;
-  int nodes; /* built so far */
+  int nodes;      /* built so far */
+  bool too_large; /* that there are too many was reported */
 } checker;
 
 /* The whole text: checked, converted to c->wanted, its constants fit for the device. */
@@ -151,6 +152,12 @@ bool expr_compare_int(expr_op op, int64_t x, int64_t y);
 bool expr_compare_real(expr_op op, double x, double y);
 /* floor() of the language: saturates, 0 for NaN. */
 int64_t expr_floor(double x);
+
+/* ---- ranges (expr_range.c) ---- */
+
+/* Whether an int operation can leave the 32 bits, for positions and lengths below 2^29 and scalar parameters up to 2^30
+ * in magnitude. */
+bool expr_may_wrap(const expr *e);
 
 /* ---- linear forms (expr_linear.c) ---- */
 

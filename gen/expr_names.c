@@ -42,7 +42,22 @@ static const named_constant constants[] = {
 };
 enum { CONSTANT_COUNT = sizeof constants / sizeof *constants };
 
+static const char *const param_type_names[] = {
+    [PARAM_I32] = "i32", [PARAM_F32] = "f32", [PARAM_F16] = "f16", [PARAM_BF16] = "bf16", [PARAM_BOOL] = "bool"};
+
 static const char *const booleans[] = {"false", "true"};
+
+const char *expr_symbol_name(expr_symbol symbol) {
+  return symbol_names[symbol];
+}
+
+const char *expr_param_type_name(param_type t) {
+  return param_type_names[t];
+}
+
+expr_type expr_param_value(param_type t) {
+  return t == PARAM_BOOL ? EXPR_BOOL : t == PARAM_I32 ? EXPR_INT : EXPR_FLOAT;
+}
 
 const expr_function *expr_function_find(const char *name) {
   for (int n = 0; n < FUNCTION_COUNT; n++)
@@ -128,11 +143,7 @@ static const expr *param_by_name(checker *c, const syntax *s, int param) {
     diag_hint(c->d, p->rank == 1 ? "write %s[k], %s[h], ..." : "write %s[b, k], %s[h, q], ...", p->name, p->name);
     return NULL;
   }
-  expr *e = expr_node(c->memory, EXPR_PARAM,
-                      p->type == PARAM_BOOL  ? EXPR_BOOL
-                      : p->type == PARAM_I32 ? EXPR_INT
-                                             : EXPR_FLOAT,
-                      s->at);
+  expr *e = expr_node(c->memory, EXPR_PARAM, expr_param_value(p->type), s->at);
   e->param = param;
   return e;
 }

@@ -4,7 +4,7 @@
  * do). The source form leaves int-to-float conversions to the reader, who inserts them as the parser does; where the
  * parser would not, the value is written `x * 1.0`. */
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "expr_internal.h"
 
@@ -58,10 +58,9 @@ static const struct spelling {
     [EXPR_NOT] = {"not ", LEVEL_NOT, "!", NULL, LEVEL_UNARY},
 };
 
-static const char *const symbol_spellings[EXPR_SYMBOL_COUNT] = {
-    [EXPR_Q] = "q", [EXPR_K] = "k",         [EXPR_I] = "i",         [EXPR_H] = "h", [EXPR_HK] = "hk",
-    [EXPR_B] = "b", [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
-};
+/* The calls for int operators that could overflow. */
+static const char *const wrapping_calls[EXPR_OP_COUNT] = {
+    [EXPR_NEG] = "neg_i32", [EXPR_ADD] = "add_i32", [EXPR_SUB] = "sub_i32", [EXPR_MUL] = "mul_i32"};
 
 static void print_operand(const expr *e, int least, const expr_param *params, text *out);
 
@@ -130,7 +129,7 @@ static void print_call(const expr *e, const expr_param *params, text *out) {
 
 static void print_leaf(const expr *e, const expr_param *params, text *out) {
   if (e->op == EXPR_SYMBOL) {
-    text_puts(out, symbol_spellings[e->symbol]);
+    text_puts(out, expr_symbol_name(e->symbol));
   } else if (e->op == EXPR_PARAM) {
     text_puts(out, params[e->param].name);
     if (e->nargs) {
@@ -181,6 +180,20 @@ void expr_print(const expr *e, const expr_param *params, text *out) {
 
 /* ---- CUDA ---- */
 
+void expr_print_f32(double value, text *out) {
+  float rounded = (float)value;
+  int exponent = 0;
+  double fraction = frexp(fabs((double)rounded), &exponent); /* in [0.5, 1), or 0 */
+  unsigned bits = (unsigned)ldexp(fraction, 25);             /* the leading 1, then 6 hex digits */
+  char digits[8];
+  size_t length = 6;
+  snprintf(digits, sizeof digits, "%06x", bits & 0xFFFFFF);
+  while (length > 0 && digits[length - 1] == '0')
+    digits[--length] = 0;
+  text_printf(out, "%s0x%d%s%sp%+df", signbit(rounded) ? "-" : "", bits ? 1 : 0, length ? "." : "", digits,
+              bits ? exponent - 1 : 0);
+}
+
 typedef struct cuda_printer {
   const expr_param *params;
   const char *const *symbols;
@@ -189,37 +202,10 @@ typedef struct cuda_printer {
 
 static void cuda_operand(const cuda_printer *p, const expr *e, int least);
 
-/* The value rounded to f32, as a hex float: exact, and no locale's business. */
-static void cuda_float(const cuda_printer *p, double value) {
-  float rounded = (float)value;
-  uint32_t bits;
-  memcpy(&bits, &rounded, sizeof bits);
-  uint32_t fraction = bits & 0x7FFFFF;
-  int exponent = (int)(bits >> 23 & 0xFF) - 127;
-  int lead = 1;
-  if (exponent == -127) { /* zero and subnormals */
-    lead = 0;
-    exponent = fraction ? -126 : 0;
-  }
-  text_printf(p->out, "%s0x%d", signbit(rounded) ? "-" : "", lead);
-  if (fraction) {
-    char digits[8];
-    int length = 6;
-    fraction <<= 1; /* 23 bits to 6 hex digits */
-    for (int n = 0; n < 6; n++)
-      digits[n] = "0123456789abcdef"[fraction >> (20 - 4 * n) & 15];
-    while (digits[length - 1] == '0')
-      length--;
-    text_puts(p->out, ".");
-    text_add(p->out, digits, (size_t)length);
-  }
-  text_printf(p->out, "p%+df", exponent);
-}
-
 static void cuda_leaf(const cuda_printer *p, const expr *e) {
   if (e->op == EXPR_SYMBOL) {
     const char *symbol = p->symbols[e->symbol];
-    text_puts(p->out, symbol ? symbol : symbol_spellings[e->symbol]);
+    text_puts(p->out, symbol ? symbol : expr_symbol_name(e->symbol));
   } else if (e->op == EXPR_PARAM && e->nargs == 0) {
     text_printf(p->out, "p.%s", p->params[e->param].name);
   } else if (e->op == EXPR_PARAM) {
@@ -232,7 +218,7 @@ static void cuda_leaf(const cuda_printer *p, const expr *e) {
   } else if (e->type == EXPR_BOOL) {
     text_puts(p->out, e->integer ? "true" : "false");
   } else if (e->type == EXPR_FLOAT) {
-    cuda_float(p, e->real);
+    expr_print_f32(e->real, p->out);
   } else if (e->integer == INT32_MIN) { /* 2147483648 is no int in C++ */
     text_puts(p->out, "(-2147483647 - 1)");
   } else {
@@ -242,7 +228,8 @@ static void cuda_leaf(const cuda_printer *p, const expr *e) {
 
 static void cuda_call(const cuda_printer *p, const expr *e) {
   const struct spelling *s = &spellings[e->op];
-  text_printf(p->out, "%s(", e->args[0]->type == EXPR_FLOAT ? s->cuda_real : s->cuda);
+  const char *wrapping = wrapping_calls[e->op];
+  text_printf(p->out, "%s(", e->args[0]->type == EXPR_FLOAT ? s->cuda_real : wrapping ? wrapping : s->cuda);
   for (int n = 0; n < e->nargs; n++) {
     text_puts(p->out, n ? ", " : "");
     cuda_operand(p, e->args[n], LEVEL_WHERE);
@@ -263,7 +250,9 @@ static int cuda_level(const expr *e) {
     return LEVEL_PRIMARY;
   if (e->op == EXPR_CONST && (e->type == EXPR_FLOAT ? (bool)signbit(e->real) : e->integer < 0))
     return LEVEL_UNARY;
-  return e->nargs && e->op != EXPR_PARAM ? spellings[e->op].cuda_level : LEVEL_PRIMARY;
+  if (e->nargs == 0 || e->op == EXPR_PARAM || (wrapping_calls[e->op] && expr_may_wrap(e)))
+    return LEVEL_PRIMARY;
+  return spellings[e->op].cuda_level;
 }
 
 static void cuda_operand(const cuda_printer *p, const expr *e, int least) {

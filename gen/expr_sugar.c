@@ -1,9 +1,11 @@
 /* expr_sugar.c: names for common masks. Each expands to an expression that the user could have written.
  *
  *   causal               k <= q
- *   window(left, right)  q - k <= left and k - q <= right: inclusive distances, -1 for no limit. A distance that is not
- * a constant is tested when the kernel runs: (left < 0 or q - k <= left) prefix(n)            k < n; to be combined
- * with `or` same(t)              t[q] == t[k], or t[b, q] == t[b, k]: both in one segment */
+ *   window(left, right)  q - k <= left and k - q <= right: inclusive distances, -1 for no limit
+ *   prefix(n)            k < n; to be combined with `or`
+ *   same(t)              t[q] == t[k], or t[b, q] == t[b, k]: both in one segment
+ *
+ * A distance that is not a constant is tested when the kernel runs: (left < 0 or q - k <= left). */
 #include <string.h>
 
 #include "expr_internal.h"
@@ -55,7 +57,7 @@ static const expr *expand_prefix(checker *c, const syntax *s) {
 
 static const expr *element(checker *c, const expr_scope *scope, int param, expr_symbol at) {
   const expr_param *p = &scope->params[param];
-  expr *e = expr_node(c->memory, EXPR_PARAM, p->type == PARAM_I32 ? EXPR_INT : EXPR_FLOAT, (diag_span){0, 0});
+  expr *e = expr_node(c->memory, EXPR_PARAM, expr_param_value(p->type), (diag_span){0, 0});
   e->param = param;
   if (p->rank == 2)
     e->args[e->nargs++] = symbol(c, EXPR_B);

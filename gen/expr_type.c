@@ -251,11 +251,7 @@ static const expr *check_index(checker *c, const syntax *s) {
     return NULL;
   }
   const expr_param *p = &c->scope->params[param];
-  expr *e = expr_node(c->memory, EXPR_PARAM,
-                      p->type == PARAM_BOOL  ? EXPR_BOOL
-                      : p->type == PARAM_I32 ? EXPR_INT
-                                             : EXPR_FLOAT,
-                      s->at);
+  expr *e = expr_node(c->memory, EXPR_PARAM, expr_param_value(p->type), s->at);
   bool failed = false;
   e->param = param;
   for (const syntax *index = s->args; index; index = index->next) {
@@ -289,9 +285,10 @@ static const expr *check_literal(checker *c, const syntax *s) {
 
 const expr *expr_check(checker *c, const syntax *s) {
   if (++c->nodes > EXPR_MAX_NODES) {
-    if (c->nodes == EXPR_MAX_NODES + 1)
+    if (!c->too_large) /* once; the count may step over the limit, as sugar and comparisons add nodes of their own */
       diag_add(c->d, DIAG_EXPR_VALUE, s->at, "the expression is too large: over %d operations and values",
                EXPR_MAX_NODES);
+    c->too_large = true;
     return NULL;
   }
   switch (s->kind) {

@@ -9,8 +9,7 @@
 #include "family.h"
 #include "lua_read.h"
 
-static const char *const field_types[] = {"pointer", "i64", "i32", "f32"}; /* by field_type */
-static const char *const field_ctypes[] = {NULL, "long long", "int", "float"};
+static const char *const field_ctypes[] = {NULL, "long long", "int", "float"}; /* by field_type */
 
 /* ---- declared parameters ---- */
 
@@ -19,7 +18,7 @@ static void add_field(lua_State *L, int params, const char *name, field_type typ
   lua_createtable(L, 0, 4);
   lua_pushstring(L, name);
   lua_setfield(L, -2, "name");
-  lua_pushstring(L, field_types[type]);
+  lua_pushstring(L, field_type_name(type));
   lua_setfield(L, -2, "type");
   lua_pushstring(L, ctype);
   lua_setfield(L, -2, "ctype");
@@ -99,10 +98,8 @@ static void read_field(lua_State *L, const char *where, manifest_field *field) {
   read_string(L, -1, where, "type", type, sizeof type, false);
   read_string(L, -1, where, "source", field->source, sizeof field->source, false);
   read_string(L, -1, where, "ctype", ctype, sizeof ctype, true);
-  int number = 0;
-  while (number < 4 && strcmp(type, field_types[number]) != 0)
-    number++;
-  if (number == 4)
+  int number = field_type_find(type);
+  if (number < 0)
     luaL_error(L, "%s: type must be pointer, i64, i32 or f32, not '%s'", where, type);
   field->type = (field_type)number;
   if (!*ctype) {

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const symbol_names[EXPR_SYMBOL_COUNT] = {"q", "k", "i", "h", "hk", "b", "len_q", "len_k", "s"};
 static const char *const edge_names[EDGE_COUNT] = {"visit_begin", "visit_end", "full_begin", "full_end"};
-static const char *const param_type_names[] = {"i32", "f32", "f16", "bf16", "bool"};
 
 void binding_analyse(binding *b, arena *a) {
   b->rows = mask_analyse(a, b->spec->mask, b->spec->align == ALIGN_BOTTOM_RIGHT);
@@ -51,7 +49,7 @@ static void set_symbols(lua_State *L, const char *key, const expr *e) {
   lua_newtable(L);
   for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
     if (symbols & EXPR_BIT(n))
-      set_bool(L, symbol_names[n], true);
+      set_bool(L, expr_symbol_name((expr_symbol)n), true);
   host_freeze(L, key, false);
   lua_setfield(L, -2, key);
 }
@@ -61,7 +59,7 @@ static void set_params(lua_State *L, const spec *s) {
   for (int n = 0; n < s->nparams; n++) {
     lua_newtable(L);
     set_string(L, "name", s->params[n].name);
-    set_string(L, "type", param_type_names[s->params[n].type]);
+    set_string(L, "type", expr_param_type_name(s->params[n].type));
     set_int(L, "rank", s->params[n].rank);
     host_freeze(L, "variant.params[n]", true);
     lua_rawseti(L, -2, n + 1);
@@ -154,6 +152,12 @@ static binding *binding_of(lua_State *L) {
   return lua_touserdata(L, lua_upvalueindex(1));
 }
 
+/* The names that cuda_mask and cuda_score take, all but those of the set `hidden`. */
+static void symbol_names(const char *names[EXPR_SYMBOL_COUNT], unsigned hidden) {
+  for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
+    names[n] = hidden & EXPR_BIT(n) ? NULL : expr_symbol_name((expr_symbol)n);
+}
+
 /* Reads {name = "text", ...} at `table`. names[n] may be NULL: not allowed here. */
 static void read_symbols(lua_State *L, int table, const char *const names[EXPR_SYMBOL_COUNT],
                          const char *texts[EXPR_SYMBOL_COUNT]) {
@@ -178,7 +182,8 @@ static int print_cuda(binding *b, lua_State *L, const expr *e, const char *const
   unsigned used = expr_symbols(e);
   for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
     if ((used & EXPR_BIT(n)) && !texts[n])
-      return luaL_error(L, "the expression uses %s; pass %s = \"...\"", symbol_names[n], names[n] ? names[n] : "?");
+      return luaL_error(L, "the expression uses %s; pass %s = \"...\"", expr_symbol_name((expr_symbol)n),
+                        names[n] ? names[n] : "?");
   text_clear(&b->scratch);
   expr_print_cuda(e, b->spec->params, texts, &b->scratch);
   host_check_memory(L, b->scratch.failed);
@@ -189,14 +194,15 @@ static int print_cuda(binding *b, lua_State *L, const expr *e, const char *const
 static int cuda_mask(lua_State *L) {
   binding *b = binding_of(L);
   const char *names[EXPR_SYMBOL_COUNT];
-  memcpy(names, symbol_names, sizeof names);
-  names[EXPR_S] = NULL;
+  symbol_names(names, EXPR_BIT(EXPR_S));
   return print_cuda(b, L, b->spec->mask, names, 1);
 }
 
 static int cuda_score(lua_State *L) {
   binding *b = binding_of(L);
-  return print_cuda(b, L, b->spec->score, symbol_names, 1);
+  const char *names[EXPR_SYMBOL_COUNT];
+  symbol_names(names, 0);
+  return print_cuda(b, L, b->spec->score, names, 1);
 }
 
 /* cuda_edge(name, {first = , last = , ...}): `first` and `last` are the tile's first and last row in q coordinates. */
@@ -209,32 +215,25 @@ static int cuda_edge(lua_State *L) {
   if (edge == EDGE_COUNT)
     return luaL_error(L, "no edge '%s': visit_begin, visit_end, full_begin or full_end", wanted);
   const char *names[EXPR_SYMBOL_COUNT];
-  memcpy(names, symbol_names, sizeof names);
+  symbol_names(names, EXPR_BIT(EXPR_K) | EXPR_BIT(EXPR_S));
   names[EXPR_Q] = "first";
   names[EXPR_I] = "last";
-  names[EXPR_K] = names[EXPR_S] = NULL;
   return print_cuda(b, L, b->edges[edge], names, 2);
 }
 
 /* ---- small helpers ---- */
 
-/* f32(x): the nearest f32 as a hex literal, exact and free of locales: 0x1.8p+0f. */
+/* f32(x): the nearest f32 as a hex literal. */
 static int f32(lua_State *L) {
+  binding *b = binding_of(L);
   luaL_checktype(L, 1, LUA_TNUMBER);
-  double wanted = lua_tonumber(L, 1);
-  float value = (float)wanted;
-  if (!isfinite(value))
-    return luaL_error(L, "f32: %f has no finite f32", wanted);
-  int exponent = 0;
-  double fraction = frexp(fabs((double)value), &exponent); /* in [0.5, 1) */
-  unsigned bits = (unsigned)ldexp(fraction, 25);           /* 25 bits: the leading 1, then 6 hex digits */
-  char digits[8] = "";
-  snprintf(digits, sizeof digits, "%06x", bits & 0xffffff);
-  size_t length = strlen(digits);
-  while (length > 0 && digits[length - 1] == '0')
-    digits[--length] = 0;
-  lua_pushfstring(L, "%s0x%d%s%sp%s%df", signbit(value) ? "-" : "", bits ? 1 : 0, length ? "." : "", digits,
-                  bits && exponent - 1 < 0 ? "" : "+", bits ? exponent - 1 : 0);
+  double value = lua_tonumber(L, 1);
+  if (!isfinite((float)value))
+    return luaL_error(L, "f32: %f has no finite f32", value);
+  text_clear(&b->scratch);
+  expr_print_f32(value, &b->scratch);
+  host_check_memory(L, b->scratch.failed);
+  lua_pushlstring(L, b->scratch.bytes, b->scratch.size);
   return 1;
 }
 

@@ -32,6 +32,17 @@ int field_type_size(field_type t) {
   return type_sizes[t];
 }
 
+const char *field_type_name(field_type t) {
+  return type_names[t];
+}
+
+int field_type_find(const char *name) {
+  for (int n = 0; n < TYPE_COUNT; n++)
+    if (strcmp(name, type_names[n]) == 0)
+      return n;
+  return -1;
+}
+
 const char *manifest_size_name(manifest_size s) {
   return size_names[s];
 }
@@ -196,11 +207,9 @@ static void read_field(reader *r, manifest *m) {
   char type[16];
   read_word(r, field->name, sizeof field->name);
   read_word(r, type, sizeof type);
-  int number = 0;
-  while (number < TYPE_COUNT && strcmp(type, type_names[number]) != 0)
-    number++;
-  r->bad = r->bad || number == TYPE_COUNT;
-  field->type = (field_type)(number % TYPE_COUNT);
+  int number = field_type_find(type);
+  r->bad = r->bad || number < 0;
+  field->type = number < 0 ? FIELD_POINTER : (field_type)number;
   field->offset = read_number(r);
   read_word(r, field->source, sizeof field->source);
 }

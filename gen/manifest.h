@@ -70,7 +70,7 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32 } field
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
  *   param.NAME.stride.D  param.NAME.extent.D     of its dimension D */
 typedef struct manifest_field {
-  char name[MANIFEST_NAME];   /* member name in the struct */
+  char name[MANIFEST_NAME]; /* member name in the struct */
   char source[MANIFEST_NAME];
   field_type type;
   int offset; /* natural alignment, in order of declaration */
@@ -92,6 +92,9 @@ typedef struct manifest {
 } manifest;
 
 int field_type_size(field_type t);
+const char *field_type_name(field_type t); /* "i64" */
+/* The type of a name, or -1. */
+int field_type_find(const char *name);
 /* Sets the offset of every field (natural alignment, in order) and params_size (rounded up to 8). */
 void manifest_place_fields(manifest *m);
 /* The word for a size in rules: "batch", "len_q", ... and back (-1 when unknown). */

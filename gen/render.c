@@ -112,18 +112,18 @@ static const char *template_line(const template_source *t, int line) {
 /* The source text of the n-th $(...) of a line, for error messages; pushes it. */
 static void push_expression(lua_State *L, const template_source *t, int line, int n) {
   const char *p = template_line(t, line), *end = t->bytes + t->size;
-  const char *newline = memchr(p, '\n', (size_t)(end - p));
+  const char *newline = p ? memchr(p, '\n', (size_t)(end - p)) : NULL;
   if (newline)
     end = newline;
-  for (;; p++) {
-    p = memchr(p, '$', (size_t)(end - p));
+  while (p && (p = memchr(p, '$', (size_t)(end - p)))) {
     const char *close = template_expression_end(p + 2, end);
-    if (n-- == 0) {
+    if (close && n-- == 0) {
       lua_pushlstring(L, p, (size_t)(close + 1 - p));
       return;
     }
     p = close;
   }
+  lua_pushliteral(L, "the value"); /* emit_line was called by hand */
 }
 
 /* Refuses a value that $(...) does not print. */
@@ -182,10 +182,13 @@ static int emit_line(lua_State *L) {
       else
         return refuse_value(L, t, line, n);
       const char *value = lua_tolstring(L, -1, &size);
+      if (memchr(value, 0, size))
+        return luaL_error(L, "a value holds a zero byte");
       add_value(r, value, size, from, indent);
       lua_pop(L, 1);
     } else {
-      const char *literal = lua_tolstring(L, n, &size);
+      const char *literal = luaL_checklstring(L, n, &size);
+      luaL_argcheck(L, !memchr(literal, 0, size) && !memchr(literal, '\n', size), n, "a line of text expected");
       text_add(bytes, literal, size);
     }
   }

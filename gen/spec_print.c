@@ -9,7 +9,6 @@
 
 static const char *const dtype_names[DTYPE_COUNT] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
 static const int dtype_sizes[DTYPE_COUNT] = {2, 2, 4, 1, 1};
-static const char *const param_type_names[] = {"i32", "f32", "f16", "bf16", "bool"};
 static const char *const output_names[] = {"o", "lse", "lse_with_sink"};
 static const char *const deterministic_names[] = {"false", "true", "batch"};
 
@@ -138,7 +137,7 @@ static void put_params(printer *p) {
     for (int n = 0; n < param->rank; n++)
       shape[n] = expr_normalise(p->memory, param->shape[n]);
     open_object(p, param->name);
-    put_word(p, "type", param_type_names[param->type]);
+    put_word(p, "type", expr_param_type_name(param->type));
     put_key(p, "shape");
     text_puts(p->out, p->json ? "[" : " [");
     for (int n = 0; n < param->rank; n++) {

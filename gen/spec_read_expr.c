@@ -20,23 +20,27 @@ static bool is_scalar(const tree_node *node) {
 /* ---- Names of parameters ---- */
 
 /* What a parameter must not be called, and why. The emitted source is C++, so its keywords would not compile there. */
+/* clang-format off */
 static const struct {
   const char *words, *reason;
 } taken_names[] = {
-    {" q k i h hk b s len_q len_k hq heads_q heads_kv group true false and or not if else in is causal window prefix "
-     "same"
-     " min max abs exp exp2 log tanh sqrt floor where ",
+    {" q k i h hk b s len_q len_k hq heads_q heads_kv group true false and or not if else in is lambda xor"
+     " causal window prefix same min max abs exp exp2 log tanh sqrt floor where ",
      "means something in expressions"},
     {" v o p lse lse_with_sink sink batch out workspace stream ", "names a tensor or argument of every kernel"},
-    {" alignas alignof asm auto bool break case catch char class concept const constexpr continue decltype default "
-     "delete do"
-     " double enum explicit export extern float for friend goto half inline int linux long mutable namespace new "
-     "noexcept"
-     " nullptr operator private protected public register requires return short signed sizeof static struct switch"
-     " template this thread_local throw try typedef typeid typename union unix unsigned using virtual void volatile"
-     " while xor ",
+    {" alignas alignof and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await"
+     " co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete"
+     " do double dynamic_cast enum explicit export extern float for friend goto inline int long mutable namespace new"
+     " noexcept not_eq nullptr operator or_eq private protected public register reinterpret_cast requires return short"
+     " signed sizeof static static_assert static_cast struct switch template this thread_local throw try typedef typeid"
+     " typename union unsigned using virtual void volatile wchar_t while xor_eq ",
      "is a reserved word of the emitted source"},
+    {" errno half linux stderr stdin stdout unix ", "is a macro or type where the emitted source is compiled"},
 };
+/* clang-format on */
+
+/* Beginnings of names that the emitted source makes up: param_NAME reads a tensor parameter. */
+static const char *const taken_prefixes[] = {"param_", "qkv_"};
 
 static bool holds_word(const char *words, const char *word) {
   size_t length = strlen(word);
@@ -61,6 +65,14 @@ static bool check_param_name(reader *r, const tree_node *key) {
       diag_hint(r->diags, "choose another name, such as '%s_'", name);
       return false;
     }
+  for (size_t i = 0; i < sizeof taken_prefixes / sizeof taken_prefixes[0]; i++) {
+    size_t length = strlen(taken_prefixes[i]);
+    if (strncmp(name, taken_prefixes[i], length) == 0) {
+      diag_add(r->diags, DIAG_CONFLICT, key->at, "a parameter's name cannot start with '%s'", taken_prefixes[i]);
+      diag_hint(r->diags, "names of the emitted source start so; choose another, such as 'my_%s'", name);
+      return false;
+    }
+  }
   return true;
 }
 

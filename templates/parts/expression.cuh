@@ -1,15 +1,26 @@
 //%% What the expression printer calls. The meaning of each is that of the expression language: ints are 32 bits and
-//%% wrap, `//` and `%` round towards minus infinity and give 0 for a zero divisor.
+//%% wrap, `//` and `%` round towards minus infinity and give 0 for a zero divisor. Signed overflow is undefined in C++, so
+//%% what may wrap is computed in unsigned.
 //% piece("minus_infinity", function()
 static __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 //% end)
 //% piece("to_f32", function()
 static __device__ __forceinline__ float to_f32(int x) { return (float)x; }
 //% end)
+//% for name, operator in pairs{add = "+", sub = "-", mul = "*"} do
+//%   piece(name .. "_i32", function()
+// Wraps.
+static __device__ __forceinline__ int $(name)_i32(int a, int b) { return (int)((unsigned)a $(operator) (unsigned)b); }
+//%   end)
+//% end
+//% piece("neg_i32", function()
+// Wraps.
+static __device__ __forceinline__ int neg_i32(int a) { return (int)(0u - (unsigned)a); }
+//% end)
 //% piece("floor_div_i32", function()
 static __device__ __forceinline__ int floor_div_i32(int a, int b) {
   if (b == 0) return 0;
-  if (b == -1) return (int)(0u - (unsigned)a);
+  if (b == -1) return neg_i32(a);
   int quotient = a / b;
   return quotient - (quotient * b != a && (a < 0) != (b < 0));
 }
@@ -28,7 +39,7 @@ static __device__ __forceinline__ int min_i32(int a, int b) { return a < b ? a :
 static __device__ __forceinline__ int max_i32(int a, int b) { return a > b ? a : b; }
 //% end)
 //% piece("abs_i32", function()
-static __device__ __forceinline__ int abs_i32(int a) { return a < 0 ? (int)(0u - (unsigned)a) : a; }
+static __device__ __forceinline__ int abs_i32(int a) { return a < 0 ? neg_i32(a) : a; }
 //% end)
 //% piece("min_f32", function()
 static __device__ __forceinline__ float min_f32(float a, float b) { return fminf(a, b); }

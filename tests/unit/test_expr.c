@@ -77,6 +77,13 @@ static const print_case print_cases[] = {
     {SCORE, "s + where(on, s, k)", "s + where(on, s, k)", "s + (p.on ? s : to_f32(k))"},
     {SCORE, "where(true, q, 0.5) + where(true, k, 0.5)", "q * 1.0 + k", "to_f32(q) + to_f32(k)"},
     {SCORE, "cube[b, h, q % 4] * cap", "cube[b, h, q % 4] * cap", "param_cube(p, b, h, floor_mod_i32(q, 4)) * p.cap"},
+    /* What could overflow wraps by a call; what positions can reach stays an operator. */
+    {MASK, "q - k - 7 <= 100 and 2 * q >= k", "q - k - 7 <= 100 and 2 * q >= k", "q - k - 7 <= 100 && 2 * q >= k"},
+    {MASK, "i * 1103515245 + 1 < 0", "i * 1103515245 + 1 < 0", "add_i32(mul_i32(i, 1103515245), 1) < 0"},
+    {MASK, "q * k - doc[h] < -doc[k]", "q * k - doc[h] < -doc[k]",
+     "sub_i32(mul_i32(q, k), param_doc(p, h)) < neg_i32(param_doc(p, k))"},
+    {MASK, "(q // 64 + 1) * 64 < left + 1", "(q // 64 + 1) * 64 < left + 1",
+     "(floor_div_i32(q, 64) + 1) * 64 < p.left + 1"},
     {SCORE, "group + heads_q + heads_kv", "14.0", "0x1.cp+3f"},
     {SCORE, "s + q % -1 + k // 1", "s + 0.0 + k", NULL},
     {SCORE, "s - 0.0 + 0.0", "s + 0.0", NULL},
@@ -564,12 +571,48 @@ static void test_out_of_memory(void **state) {
   assert_true(failures >= 2);
 }
 
+/* A conjunction of `count` leaves, as flat as two operands a node allow. */
+static void put_conjunction(text *out, int count, const char *leaf) {
+  if (count == 1) {
+    text_puts(out, leaf);
+    return;
+  }
+  text_puts(out, "(");
+  put_conjunction(out, count / 2, leaf);
+  text_puts(out, " and ");
+  put_conjunction(out, count - count / 2, leaf);
+  text_puts(out, ")");
+}
+
+/* Wherever the count of nodes crosses its limit, also where sugar and comparisons step over it, somebody says so. */
+static void test_every_crossing_of_the_node_limit(void **state) {
+  (void)state;
+  static const char *const leaves[] = {"k < q", "causal", "window(q, k)", "0 <= k < q", "prefix(q)", "same(doc)"};
+  for (size_t leaf = 0; leaf < sizeof leaves / sizeof *leaves; leaf++)
+    for (int nots = 0; nots < 16; nots++) {
+      text source = {0};
+      for (int n = 0; n < nots; n++)
+        text_puts(&source, "not ");
+      text_puts(&source, "on and ");
+      put_conjunction(&source, 700, leaves[leaf]);
+      check_refused(MASK, source.bytes); /* frees it */
+    }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_print),          cmocka_unit_test(test_same_meaning),  cmocka_unit_test(test_constants),
-      cmocka_unit_test(test_running_values), cmocka_unit_test(test_locale),        cmocka_unit_test(test_errors),
-      cmocka_unit_test(test_several_errors), cmocka_unit_test(test_not_verbatim),  cmocka_unit_test(test_spans),
-      cmocka_unit_test(test_limits),         cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_print),
+      cmocka_unit_test(test_same_meaning),
+      cmocka_unit_test(test_constants),
+      cmocka_unit_test(test_running_values),
+      cmocka_unit_test(test_locale),
+      cmocka_unit_test(test_errors),
+      cmocka_unit_test(test_several_errors),
+      cmocka_unit_test(test_not_verbatim),
+      cmocka_unit_test(test_spans),
+      cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_every_crossing_of_the_node_limit),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -91,7 +92,8 @@ static const expr *shuffle(arena *a, const expr *e) {
   case EXPR_GT:
   case EXPR_GE:
   case EXPR_EQ:
-  case EXPR_NE: return swap ? raw(a, mirrored[e->op], e->type, y, x, NULL) : raw(a, e->op, e->type, x, y, NULL);
+  case EXPR_NE:
+    return swap ? raw(a, mirrored[e->op], e->type, y, x, NULL) : raw(a, e->op, e->type, x, y, NULL);
   case EXPR_SUB:
     if (e->type == EXPR_INT && swap)
       return raw(a, EXPR_NEG, EXPR_INT, raw(a, EXPR_SUB, EXPR_INT, y, x, NULL), NULL, NULL);
@@ -105,7 +107,8 @@ static const expr *shuffle(arena *a, const expr *e) {
     if (e->type != EXPR_FLOAT && y->op == e->op && random_below(2))
       return raw(a, e->op, e->type, raw(a, e->op, e->type, x, y->args[0], NULL), y->args[1], NULL);
     return swap ? raw(a, e->op, e->type, y, x, NULL) : raw(a, e->op, e->type, x, y, NULL);
-  default: return raw(a, e->op, e->type, x, y, z);
+  default:
+    return raw(a, e->op, e->type, x, y, z);
   }
 }
 
@@ -211,12 +214,17 @@ static const char c_prelude[] =
     "typedef double (*reader)(int, int, int);\n"
     "typedef struct { int w; double cap; int on; reader read; } params;\n"
     "static double to_f32(int x) { return x; }\n"
-    "static int floor_div_i32(int a, int b) { if (!b) return 0; if (b == -1) return -a;\n"
+    "static int add_i32(int a, int b) { return (int)((unsigned)a + (unsigned)b); }\n"
+    "static int sub_i32(int a, int b) { return (int)((unsigned)a - (unsigned)b); }\n"
+    "static int mul_i32(int a, int b) { return (int)((unsigned)a * (unsigned)b); }\n"
+    "static int neg_i32(int a) { return (int)(0u - (unsigned)a); }\n"
+    "static int floor_div_i32(int a, int b) { if (!b) return 0; if (b == -1) return neg_i32(a);\n"
     "  int d = a / b; return d - (d * b != a && (a < 0) != (b < 0)); }\n"
-    "static int floor_mod_i32(int a, int b) { return b == 0 || b == -1 ? 0 : a - floor_div_i32(a, b) * b; }\n"
+    "static int floor_mod_i32(int a, int b) { return b == 0 || b == -1 ? 0 : sub_i32(a, mul_i32(floor_div_i32(a, b), "
+    "b)); }\n"
     "static int min_i32(int a, int b) { return a < b ? a : b; }\n"
     "static int max_i32(int a, int b) { return a > b ? a : b; }\n"
-    "static int abs_i32(int a) { return a < 0 ? -a : a; }\n"
+    "static int abs_i32(int a) { return a < 0 ? neg_i32(a) : a; }\n"
     "static double min_f32(double a, double b) { return a == b ? (signbit(a) ? a : b) : fmin(a, b); }\n"
     "static double max_f32(double a, double b) { return a == b ? (signbit(a) ? b : a) : fmax(a, b); }\n"
     "static double abs_f32(double a) { return fabs(a); }\n"
@@ -276,9 +284,22 @@ static void widen_literals(text *source, size_t from) {
   source->bytes[to] = 0;
 }
 
+/* Positions as large as the printer allows for, in `far` environments. */
+static expr_env position_env(bool far) {
+  expr_env env = random_env(false);
+  for (int n = 0; n < EXPR_S; n++) {
+    if (far && random_below(2))
+      env.symbol[n] = random_between(0, 1 << 29);
+    bool may_be_negative = n == EXPR_Q || n == EXPR_I;
+    if (may_be_negative ? random_below(2) : env.symbol[n] < 0)
+      env.symbol[n] = -env.symbol[n];
+  }
+  return env;
+}
+
 static void call_and_compare(int n, const expr *e, c_function function) {
   for (int round = 0; round < ENVS; round++) {
-    expr_env env = random_env(round % 2);
+    expr_env env = position_env(round % 2);
     const int64_t none[EXPR_MAX_RANK] = {0};
     c_params p = {(int)random_read(&random_salt, PARAM_W, none), random_read(&random_salt, PARAM_CAP, none),
                   (int)random_read(&random_salt, PARAM_ON, none), c_read};
@@ -296,10 +317,19 @@ static void call_and_compare(int n, const expr *e, c_function function) {
   }
 }
 
+static int running; /* number of the expression */
+
+/* The text overflowed, which C++ leaves undefined; cmocka's handler then fails the test. */
+static void report_trap(int number) {
+  print_error("expression %d overflows an int\n", running);
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
 static void test_cuda_text(void **state) {
   (void)state;
   static const char *const names[EXPR_SYMBOL_COUNT] = {"q", "k", "i", "h", "hk", "b", "len_q", "len_k", "s"};
-  char folder[] = "/tmp/qkv_expr_XXXXXX", c_path[64], so_path[64], command[256];
+  char folder[] = "/tmp/qkv_expr_XXXXXX", c_path[64], so_path[64], command[320];
   if (system("gcc --version > /dev/null 2>&1") != 0)
     skip();
   arena *a = arena_new();
@@ -328,12 +358,14 @@ static void test_cuda_text(void **state) {
   snprintf(so_path, sizeof so_path, "%s/text.so", folder);
   assert_true(write_source(c_path, &source));
   snprintf(command, sizeof command,
-           "gcc -std=gnu11 -O0 -fwrapv -ffp-contract=off -Werror=parentheses -shared -fPIC %s -o %s -lm", c_path,
-           so_path);
+           "gcc -std=gnu11 -O0 -fsanitize=signed-integer-overflow -fsanitize-undefined-trap-on-error -ffp-contract=off "
+           "-Werror=parentheses -shared -fPIC %s -o %s -lm",
+           c_path, so_path);
   if (system(command) != 0)
     fail_msg("gcc refuses the printed text, kept in %s", c_path);
   void *library = dlopen(so_path, RTLD_NOW);
   assert_non_null(library);
+  void (*before)(int) = signal(SIGILL, report_trap);
   for (int n = 0; n < FUNCTIONS; n++) {
     char name[16];
     c_function function;
@@ -341,8 +373,10 @@ static void test_cuda_text(void **state) {
     void *symbol = dlsym(library, name);
     assert_non_null(symbol);
     memcpy(&function, &symbol, sizeof function);
+    running = n;
     call_and_compare(n, list[n], function);
   }
+  signal(SIGILL, before);
   dlclose(library);
   remove(c_path);
   remove(so_path);

@@ -55,6 +55,13 @@ static void bad_values_are_named(void **state) {
   check_error("$(x y)", "kernels/toy.cu:1: ')' expected near 'y'");
   check_error("//% if true then\na\n", "'end' expected (to close 'if' at line 1)");
   check_error("a\n//% error('no way')", "kernels/toy.cu:2: no way");
+  check_error("a $('b\\0c')\nd\n", "kernels/toy.cu:1: a value holds a zero byte");
+  /* emit_line is the engine's; a template that calls it anyhow gets an error, no more. */
+  check_error("//% emit_line(1, 'x', {})", "kernels/toy.cu:1: the value is a table");
+  check_error("//% emit_line(99, 'x', {})", "the value is a table");
+  check_error("//% emit_line(1, {}, 2)", "string expected, got table");
+  check_error("//% emit_line(1, 'x\\0')", "a line of text expected");
+  check_error("//% emit_line(1, 'x', 1, 'a\\nb')", "a line of text expected");
 }
 
 static void expressions_print_as_cuda(void **state) {
