@@ -19,17 +19,6 @@
 
 enum { TOUCH_AFTER = 3600 }; /* seconds: how old a hit's time stamp may get */
 
-static int64_t byte_limit(void) {
-  const int64_t standard = (int64_t)1 << 30;
-  const char *value = getenv("QKV_CACHE_MAX_BYTES");
-  char *end;
-  if (!value || !*value)
-    return standard;
-  errno = 0;
-  long long bytes = strtoll(value, &end, 10);
-  return errno || *end || bytes < 0 ? standard : bytes;
-}
-
 void cache_problem(cache *c, const char *format, ...) {
   c->errors++;
   if (!c->warn || atomic_exchange(&c->warned, 1))
@@ -44,6 +33,22 @@ void cache_problem(cache *c, const char *format, ...) {
   text_free(&message);
 }
 
+/* $QKV_CACHE_MAX_BYTES, 1 GiB when it is not set. A word that is no number is said, not guessed at. */
+static int64_t byte_limit(const cache *c) {
+  const int64_t standard = (int64_t)1 << 30;
+  const char *value = getenv("QKV_CACHE_MAX_BYTES");
+  char *end;
+  if (!value || !*value)
+    return standard;
+  errno = 0;
+  long long bytes = strtoll(value, &end, 10);
+  if (!errno && !*end && bytes >= 0)
+    return bytes;
+  if (c->warn)
+    c->warn("QKV_CACHE_MAX_BYTES is not a number of bytes; the cache is limited to 1 GiB", c->user);
+  return standard;
+}
+
 cache *cache_open(const char *dir, void (*warn)(const char *message, void *user), void *user) {
   cache *c = calloc(1, sizeof *c);
   if (!c)
@@ -51,7 +56,7 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
   c->warn = warn;
   c->user = user;
   c->bytes = -1;
-  c->byte_limit = byte_limit();
+  c->byte_limit = byte_limit(c);
   c->path = dir ? strdup(dir) : cache_choose_directory();
   if (!c->path) {
     free(c);
@@ -63,6 +68,12 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
     *c->path = 0;
   }
   text_free(&why);
+  /* A relative path means the folder of now, wherever the process goes later. */
+  char *absolute = *c->path ? realpath(c->path, NULL) : NULL;
+  if (absolute) {
+    free(c->path);
+    c->path = absolute;
+  }
   return c;
 }
 
@@ -158,6 +169,24 @@ static void remove_unchanged(const char *path, const struct stat *read) {
     unlink(path);
 }
 
+/* What the bytes of an entry's file are good for. */
+static cache_result use_file(cache *c, const char *key, const char *path, const void *bytes, size_t size,
+                             const struct stat *st, cache_entry *out) {
+  int valid = cache_decode(key, bytes, size, out);
+  if (valid < 0) {
+    cache_problem(c, "cache entry %s is not read: %s", path, strerror(ENOMEM));
+    return CACHE_MISS;
+  }
+  if (!valid) {
+    cache_problem(c, "cache entry %s is damaged and was removed", path);
+    remove_unchanged(path, st);
+    return CACHE_CORRUPT;
+  }
+  if (time(NULL) - st->st_mtim.tv_sec > TOUCH_AFTER)
+    utimensat(AT_FDCWD, path, NULL, 0); /* used lately: eviction goes by this */
+  return CACHE_HIT;
+}
+
 cache_result cache_read(cache *c, const char *key, cache_entry *out) {
   *out = (cache_entry){0};
   char *path = *c->path ? cache_file(c, key) : NULL;
@@ -171,14 +200,8 @@ cache_result cache_read(cache *c, const char *key, cache_entry *out) {
   if (got < 0) {
     cache_problem(c, "cache entry %s is not read: %s", path,
                   errno == EPERM ? "it is not a plain file of this user that nobody else can write" : strerror(errno));
-  } else if (got > 0 && cache_decode(key, bytes, size, out)) {
-    result = CACHE_HIT;
-    if (time(NULL) - st.st_mtim.tv_sec > TOUCH_AFTER)
-      utimensat(AT_FDCWD, path, NULL, 0); /* used lately: eviction goes by this */
   } else if (got > 0) {
-    result = CACHE_CORRUPT;
-    cache_problem(c, "cache entry %s is damaged and was removed", path);
-    remove_unchanged(path, &st);
+    result = use_file(c, key, path, bytes, size, &st, out);
   }
   free(bytes);
   free(path);
@@ -245,8 +268,10 @@ int cache_write(cache *c, const char *key, const cache_entry *entry) {
   void *bytes = cache_encode(key, entry, &size);
   char *path = cache_file(c, key), *temporary = temporary_file(c);
   int error = bytes && path && temporary ? publish(temporary, path, bytes, size) : ENOMEM;
-  if (error == ENOENT && mkdir(c->path, 0700) == 0) /* the directory was deleted under a running process */
+  text why = {0};
+  if (error == ENOENT && cache_claim_directory(c->path, &why)) /* it was deleted under a running process */
     error = publish(temporary, path, bytes, size);
+  text_free(&why);
   if (error == ENOSPC || error == EDQUOT) {
     cache_evict(c);
     error = publish(temporary, path, bytes, size);

@@ -33,8 +33,13 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
 void cache_close(cache *c);
 const char *cache_path(const cache *c); /* "" when memory only */
 
-/* The key of a kernel: hash over length-prefixed source, options (arch included), compiler identity, format version. */
+/* The key of a kernel: the first 20 digits are a hash of format version, source and options (arch included), the others
+ * of the compiler's identity. */
 void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]);
+
+/* For a key made with an unknown compiler (""): makes it that of the newest entry of the same source and options,
+ * whichever compiler that came from. 0 and the key as it was when there is none. */
+int cache_find(cache *c, char key[CACHE_KEY_SIZE]);
 
 cache_result cache_read(cache *c, const char *key, cache_entry *out);
 /* 0 when published, -1 when not (a warning was given). */

@@ -47,17 +47,12 @@ static uint64_t get(const unsigned char *at, int bytes) {
   return value;
 }
 
-/* 0 when memory is out. */
-static int digest(const unsigned char *file, size_t size, XXH128_canonical_t *out) {
-  XXH3_state_t *state = XXH3_createState();
-  if (!state)
-    return 0;
-  XXH3_128bits_reset(state);
-  XXH3_128bits_update(state, file, AT_DIGEST);
-  XXH3_128bits_update(state, file + HEADER_SIZE, size - HEADER_SIZE);
-  XXH128_canonicalFromHash(out, XXH3_128bits_digest(state));
-  XXH3_freeState(state);
-  return 1;
+static void digest(const unsigned char *file, size_t size, XXH128_canonical_t *out) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, file, AT_DIGEST);
+  XXH3_128bits_update(&state, file + HEADER_SIZE, size - HEADER_SIZE);
+  XXH128_canonicalFromHash(out, XXH3_128bits_digest(&state));
 }
 
 void *cache_encode(const char *key, const cache_entry *entry, size_t *size) {
@@ -79,10 +74,7 @@ void *cache_encode(const char *key, const cache_entry *entry, size_t *size) {
     to += sizes[n];
   }
   XXH128_canonical_t sum;
-  if (!digest(file, *size, &sum)) {
-    free(file);
-    return NULL;
-  }
+  digest(file, *size, &sum);
   memcpy(file + AT_DIGEST, sum.digest, sizeof sum.digest);
   return file;
 }
@@ -111,7 +103,10 @@ int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *o
     left -= sizes[n];
   }
   XXH128_canonical_t sum;
-  if (left != 0 || !digest(file, size, &sum) || memcmp(sum.digest, file + AT_DIGEST, sizeof sum.digest))
+  if (left != 0)
+    return 0;
+  digest(file, size, &sum);
+  if (memcmp(sum.digest, file + AT_DIGEST, sizeof sum.digest))
     return 0;
   if (!out)
     return 1;
@@ -124,27 +119,29 @@ int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *o
   if (out->manifest && out->image && out->log)
     return 1;
   cache_entry_free(out);
-  return 0;
+  return -1;
 }
 
-/* The hash of the three fields' lengths and hashes. Lengths and hashes have fixed sizes, so no two lists of fields can
- * meet by moving bytes from one field to the next. */
-void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]) {
-  const char *const fields[] = {source, options, compiler};
-  unsigned char links[8 + 3 * 24];
+/* `digits` hexadecimal digits of the fields' hash. Their lengths and hashes have fixed sizes, so no two lists of fields
+ * can meet by moving bytes from one field to the next. */
+static void hash_digits(const char *const *fields, int count, char *out, int digits) {
+  static const char hexadecimal[] = "0123456789abcdef";
+  unsigned char links[8 + 2 * 24] = {0};
   put(links, FORMAT_VERSION, 8);
-  for (int n = 0; n < 3; n++) {
+  for (int n = 0; n < count; n++) {
     XXH128_hash_t hash = XXH3_128bits(fields[n], strlen(fields[n]));
     put(links + 8 + 24 * n, strlen(fields[n]), 8);
     put(links + 16 + 24 * n, hash.low64, 8);
     put(links + 24 + 24 * n, hash.high64, 8);
   }
   XXH128_canonical_t sum;
-  XXH128_canonicalFromHash(&sum, XXH3_128bits(links, sizeof links));
-  static const char digits[] = "0123456789abcdef";
-  for (int n = 0; n < 16; n++) {
-    key[2 * n] = digits[sum.digest[n] >> 4];
-    key[2 * n + 1] = digits[sum.digest[n] & 15];
-  }
+  XXH128_canonicalFromHash(&sum, XXH3_128bits(links, 8 + 24 * (size_t)count));
+  for (int n = 0; n < digits; n++)
+    out[n] = hexadecimal[sum.digest[n / 2] >> (n % 2 ? 0 : 4) & 15];
+}
+
+void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]) {
+  hash_digits((const char *const[]){source, options}, 2, key, CACHE_SOURCE_DIGITS);
+  hash_digits(&compiler, 1, key + CACHE_SOURCE_DIGITS, KEY_CHARACTERS - CACHE_SOURCE_DIGITS);
   key[KEY_CHARACTERS] = 0;
 }

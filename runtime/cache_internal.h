@@ -16,6 +16,8 @@
 #define CACHE_SUFFIX ".kernel"  /* entries are KEY.kernel */
 #define CACHE_TEMPORARY ".tmp-" /* temporary files are .tmp-PID-RANDOM */
 
+enum { CACHE_SOURCE_DIGITS = 20 }; /* of a key: what the source and the options say; the rest is the compiler's */
+
 struct cache {
   char *path; /* "" when memory only */
   int64_t byte_limit;
@@ -41,7 +43,7 @@ int cache_trusts(const struct stat *st);
 /* The whole file of an entry; NULL when memory is out. *size receives its bytes. */
 void *cache_encode(const char *key, const cache_entry *entry, size_t *size);
 /* Verifies the bytes of a file against their digest and the key; fills out (owned by the caller) unless it is NULL.
- * 0: not valid, or memory is out. */
+ * 1: valid; 0: not; -1: valid, but memory is out. */
 int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *out);
 
 /* Reads a whole trusted file: 1 and malloc'd bytes, 0 absent, -1 not to be had (errno says why; EPERM: not trusted). */

@@ -120,7 +120,7 @@ static int verify(const cache *c, const char *key, manifest *m) {
   struct stat st;
   cache_entry entry = {0};
   memset(m, 0, sizeof *m);
-  int valid = path && cache_read_file(path, &bytes, &size, &st) > 0 && cache_decode(key, bytes, size, &entry) &&
+  int valid = path && cache_read_file(path, &bytes, &size, &st) > 0 && cache_decode(key, bytes, size, &entry) > 0 &&
               manifest_read(entry.manifest, entry.manifest_size, m);
   if (!valid)
     memset(m, 0, sizeof *m);
@@ -128,6 +128,19 @@ static int verify(const cache *c, const char *key, manifest *m) {
   free(bytes);
   free(path);
   return valid;
+}
+
+int cache_find(cache *c, char key[CACHE_KEY_SIZE]) {
+  files f = scan(c);
+  const file *newest = NULL;
+  for (size_t n = 0; n < f.count; n++)
+    if (is_entry(f.items[n].name) && !memcmp(f.items[n].name, key, CACHE_SOURCE_DIGITS) &&
+        (!newest || f.items[n].age < newest->age))
+      newest = &f.items[n];
+  if (newest)
+    memcpy(key, newest->name, CACHE_KEY_SIZE - 1);
+  free(f.items);
+  return newest != NULL;
 }
 
 int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user), void *user) {

@@ -185,7 +185,10 @@ static qkv_status cuda_load(device *base, const void *image, size_t size, const 
   IN_CONTEXT(d, status, "cuLibraryLoadData", library_load(&m->library, image, NULL, NULL, 0, NULL, NULL, 0));
   if (status != QKV_OK) {
     free(m);
-    return error_context(status, "loading %s on cuda:%d: ", name, d->ordinal);
+    int version = 0; /* of the driver: a newer compiler's cubin is refused for it */
+    d->api->driver_version(&version);
+    return error_context(status, "loading %s on cuda:%d, whose driver is for CUDA %d.%d: ", name, d->ordinal,
+                         version / 1000, version % 1000 / 10);
   }
   *out = m;
   return QKV_OK;

@@ -18,6 +18,7 @@ typedef struct message {
 static _Thread_local message *current;
 static _Thread_local message emergency; /* used when even the message record cannot be allocated */
 static pthread_key_t key;
+static int have_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void message_free(void *pointer) {
@@ -28,8 +29,7 @@ static void message_free(void *pointer) {
 }
 
 static void make_key(void) {
-  if (pthread_key_create(&key, message_free))
-    key = 0;
+  have_key = pthread_key_create(&key, message_free) == 0;
 }
 
 static message *message_of_thread(void) {
@@ -39,7 +39,7 @@ static message *message_of_thread(void) {
   message *m = calloc(1, sizeof *m);
   if (!m)
     return &emergency;
-  if (pthread_setspecific(key, m)) {
+  if (!have_key || pthread_setspecific(key, m)) {
     free(m);
     return &emergency;
   }

@@ -175,7 +175,7 @@ QKV_API void qkv_string_free(char *string);
 
 typedef struct qkv_build_options {
   size_t size;
-  const char *arch;     /* NULL: the engine's */
+  const char *arch;     /* of the GPU to compile for; NULL: what qkv_prepare would load, for the engine's own device */
   const char *family;   /* NULL: dispatch chooses */
   const char *phase;    /* NULL: "prefill" */
   const char *schedule; /* "tile_m=128,..." or NULL */

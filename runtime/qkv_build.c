@@ -88,9 +88,8 @@ static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen
   return QKV_OK;
 }
 
-static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild,
-                             build_job *job) {
-  if (!rebuild)
+static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_job *job) {
+  if (!job->rebuild)
     take_from_cache(e, compiler, job);
   if (job->image.bytes)
     return QKV_OK;
@@ -102,25 +101,29 @@ static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const 
 
 /* ---- One job per key ---- */
 
-static qkv_status kernel_key(const compiler_ops *compiler, const gen_kernel *k, char key[CACHE_KEY_SIZE]) {
-  char identity[IDENTITY_SIZE];
+/* Where there is no compiler, as in a slim image with a filled cache, any compiler's image of the source serves. */
+static qkv_status kernel_key(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k,
+                             char key[CACHE_KEY_SIZE]) {
+  char identity[IDENTITY_SIZE] = "";
   qkv_status status = compiler->identity(identity, sizeof identity);
-  if (status != QKV_OK)
+  if (status != QKV_OK && status != QKV_NO_COMPILER)
     return status;
   text options = {0};
   text_printf(&options, "compiler=%s arch=%s", compiler->name, k->manifest.arch);
-  if (!options.failed)
+  if (!options.failed) {
     cache_key(k->source.bytes, options.bytes, identity, key);
-  else
-    status = error_set(QKV_OUT_OF_MEMORY, "out of memory");
+    if (status == QKV_NO_COMPILER)
+      cache_find(e->cache, key); /* none: the compile that is tried then says what is missing */
+  }
+  status = options.failed ? error_set(QKV_OUT_OF_MEMORY, "out of memory") : QKV_OK;
   text_free(&options);
   return status;
 }
 
 /* The running job for the key, joined, or a new one that the caller must do. jobs_lock is held. */
-static build_job *join_or_start(qkv_engine *e, const char *key, int *is_new) {
+static build_job *join_or_start(qkv_engine *e, const char *key, int rebuild, int *is_new) {
   for (build_job *job = e->jobs; job; job = job->next)
-    if (!strcmp(job->key, key)) {
+    if (!strcmp(job->key, key) && job->rebuild >= rebuild) {
       job->users++;
       *is_new = 0;
       return job;
@@ -129,6 +132,7 @@ static build_job *join_or_start(qkv_engine *e, const char *key, int *is_new) {
   if (!job)
     return NULL;
   memcpy(job->key, key, CACHE_KEY_SIZE);
+  job->rebuild = rebuild;
   job->users = 1;
   job->next = e->jobs;
   e->jobs = job;
@@ -167,11 +171,11 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
   char key[CACHE_KEY_SIZE];
   int is_new = 0;
   *out = NULL;
-  qkv_status status = kernel_key(compiler, k, key);
+  qkv_status status = kernel_key(e, compiler, k, key);
   if (status != QKV_OK)
     return status;
   pthread_mutex_lock(&e->jobs_lock);
-  build_job *job = join_or_start(e, key, &is_new);
+  build_job *job = join_or_start(e, key, rebuild, &is_new);
   while (job && !is_new && !job->done)
     pthread_cond_wait(&e->jobs_done, &e->jobs_lock);
   pthread_mutex_unlock(&e->jobs_lock);
@@ -180,7 +184,7 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
   *out = job;
   if (!is_new)
     return job->status == QKV_OK ? QKV_OK : error_set(job->status, "%s", job->message ? job->message : "build failed");
-  status = make_image(e, compiler, k, rebuild, job);
+  status = make_image(e, compiler, k, job);
   job->status = status;
   job->message = status == QKV_OK ? NULL : strdup(error_message());
   pthread_mutex_lock(&e->jobs_lock);
@@ -191,31 +195,20 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
 
 /* ---- The user's builds ---- */
 
-/* Fills the request. arch "emu" means: the engine's architecture, compiled for the emulated device. */
-static qkv_status make_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
-                               const compiler_ops **compiler) {
+qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
+                         const compiler_ops **compiler) {
   qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  const arch *target = e->arch;
   qkv_status status = struct_take(&o, sizeof o, given, "options");
-  if (status != QKV_OK)
-    return status;
-  int emulated = o.arch && !strcmp(o.arch, "emu");
-  *compiler = emulated ? &compiler_emulator : &compiler_nvrtc;
-  *request = (gen_request){.arch = o.arch && !emulated ? arch_find(o.arch) : e->arch,
+  if (status == QKV_OK && o.arch)
+    status = arch_named(o.arch, &target);
+  *compiler = o.arch ? &compiler_nvrtc : e->compiler;
+  *request = (gen_request){.arch = target,
                            .family = o.family,
                            .phase = o.phase,
                            .schedule = o.schedule,
                            .unaligned = o.unaligned != 0,
                            .template_path = e->template_path};
-  if (request->arch)
-    return QKV_OK;
-  text known = {0};
-  int count;
-  const arch *table = arch_table(&count);
-  for (int n = 0; n < count; n++)
-    text_printf(&known, "%s%s", n ? ", " : "", table[n].name);
-  status =
-      error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o.arch, known.bytes ? known.bytes : "");
-  text_free(&known);
   return status;
 }
 
@@ -226,7 +219,7 @@ qkv_status qkv_generate(qkv_engine *e, const qkv_spec *s, const qkv_build_option
   if (!e || !s || !source)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "source");
   *source = NULL;
-  qkv_status status = make_request(e, opt, &request, &compiler);
+  qkv_status status = build_request(e, opt, &request, &compiler);
   if (status == QKV_OK)
     status = render_kernel(e, s->parsed, &request, &k);
   if (status != QKV_OK)
@@ -279,7 +272,7 @@ qkv_status qkv_build(qkv_engine *e, const qkv_spec *s, const qkv_build_options *
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "out");
   gen_kernel *k = NULL;
   build_job *job = NULL;
-  qkv_status status = make_request(e, opt, &request, &compiler);
+  qkv_status status = build_request(e, opt, &request, &compiler);
   double start = seconds_now();
   if (status == QKV_OK)
     status = render_kernel(e, s->parsed, &request, &k);

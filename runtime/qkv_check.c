@@ -108,7 +108,12 @@ static qkv_status check_memory(const char *name, const qkv_tensor *t, role r) {
       return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, stride %lld, reaches beyond 2^63 bytes", name, d,
                        (long long)t->stride[d]);
   }
-  return t->data ? QKV_OK : error_set(QKV_INVALID_ARGUMENT, "%s: data is NULL", name);
+  if (!t->data)
+    return error_set(QKV_INVALID_ARGUMENT, "%s: data is NULL", name);
+  if ((uintptr_t)t->data % (uintptr_t)dtype_size(t->dtype)) /* a fault on the device, which ends its context */
+    return error_set(QKV_INVALID_ARGUMENT, "%s: address %p is not a multiple of the %d-byte element", name, t->data,
+                     dtype_size(t->dtype));
+  return QKV_OK;
 }
 
 /* Rank and extents of any tensor, and its memory unless it is empty. */

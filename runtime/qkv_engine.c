@@ -104,25 +104,30 @@ static qkv_status open_device(qkv_engine *e, const qkv_options *o) {
   return open_backend(e, &device_emu, &compiler_emulator, 0, o);
 }
 
+qkv_status arch_named(const char *name, const arch **out) {
+  int count;
+  const arch *table = arch_table(&count);
+  *out = arch_find(name);
+  if (*out)
+    return QKV_OK;
+  text known = {0};
+  for (int n = 0; n < count; n++)
+    text_printf(&known, "%s%s", n ? ", " : "", table[n].name);
+  qkv_status status =
+      error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", name, known.bytes ? known.bytes : "");
+  text_free(&known);
+  return status;
+}
+
 static qkv_status choose_arch(qkv_engine *e, const qkv_options *o) {
   int major = e->info.compute_major, minor = e->info.compute_minor;
+  qkv_status status = QKV_OK;
   if (o->arch)
-    e->arch = arch_find(o->arch);
-  else if (e->ops == &device_cuda)
-    e->arch = arch_for_capability(major, minor);
+    status = arch_named(o->arch, &e->arch);
   else
-    e->arch = arch_find("sm_80");
-  if (!e->arch && o->arch) {
-    text known = {0};
-    int count;
-    const arch *table = arch_table(&count);
-    for (int n = 0; n < count; n++)
-      text_printf(&known, "%s%s", n ? ", " : "", table[n].name);
-    qkv_status status =
-        error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'; known are %s", o->arch, known.bytes ? known.bytes : "");
-    text_free(&known);
+    e->arch = e->ops == &device_cuda ? arch_for_capability(major, minor) : arch_find("sm_80");
+  if (status != QKV_OK)
     return status;
-  }
   if (!e->arch)
     return error_set(QKV_UNKNOWN_ARCH, "%s has compute capability %d.%d, which this version generates no code for",
                      e->info.name, major, minor);
@@ -195,10 +200,12 @@ void qkv_close(qkv_engine *e) {
 }
 
 void qkv_get_counters(const qkv_engine *e, qkv_counters *out) {
-  const qkv_counters counters = {.compiles = e->compiles,
-                                 .cache_hits = e->cache_hits,
-                                 .cache_errors = cache_error_count(e->cache),
-                                 .launches = e->launches};
+  qkv_counters counters = {0};
+  if (e)
+    counters = (qkv_counters){.compiles = e->compiles,
+                              .cache_hits = e->cache_hits,
+                              .cache_errors = cache_error_count(e->cache),
+                              .launches = e->launches};
   struct_give(out, &counters, sizeof counters, "out");
 }
 
@@ -271,5 +278,5 @@ qkv_status qkv_cache_clear(qkv_engine *e, int only_invalid, int64_t *removed) {
 }
 
 const char *qkv_cache_path(const qkv_engine *e) {
-  return cache_path(e->cache);
+  return e ? cache_path(e->cache) : "";
 }

@@ -16,20 +16,12 @@ typedef struct explanation {
 } explanation;
 
 static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build_options *given, explanation *x) {
-  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  const compiler_ops *compiler;
   gen_error error = {0};
-  qkv_status status = struct_take(&o, sizeof o, given, "options");
+  qkv_status status = build_request(e, given, &x->request, &compiler);
   if (status != QKV_OK)
     return status;
   x->spec = s->parsed;
-  x->request = (gen_request){.arch = o.arch ? arch_find(o.arch) : e->arch,
-                             .family = o.family,
-                             .phase = o.phase,
-                             .schedule = o.schedule,
-                             .unaligned = o.unaligned != 0,
-                             .template_path = e->template_path};
-  if (!x->request.arch)
-    return error_set(QKV_UNKNOWN_ARCH, "unknown architecture '%s'", o.arch);
   gen_request every = x->request;
   every.family = NULL;
   if (gen_choices(x->spec, &every, x->choices, &x->nchoices, &error) != GEN_OK)

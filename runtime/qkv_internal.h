@@ -73,6 +73,9 @@ void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ..
 /* The options with the environment filled in; strings are the caller's or the environment's. */
 qkv_status options_resolve(const qkv_options *given, qkv_options *out);
 
+/* The architecture by name; QKV_UNKNOWN_ARCH, naming the known ones. */
+qkv_status arch_named(const char *name, const arch **out);
+
 /* ---- Builds ---- */
 
 /* A compiled kernel, shared between all who asked for it at the same time. */
@@ -80,6 +83,7 @@ struct build_job {
   char key[CACHE_KEY_SIZE];
   int users; /* guarded by jobs_lock */
   int done;
+  int rebuild; /* the cache's copy is not looked at */
   qkv_status status;
   char *message; /* of a failure */
   device_image image;
@@ -88,6 +92,10 @@ struct build_job {
   build_job *next;
 };
 
+/* The request of the user's options, and who compiles it: with an architecture of its own NVRTC, else as qkv_prepare
+ * would. */
+qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
+                         const compiler_ops **compiler);
 /* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips
  * the cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
 qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);

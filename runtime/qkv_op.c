@@ -92,6 +92,8 @@ static void op_kernel_free(const qkv_engine *e, op_kernel *k) {
 static qkv_status load_image(const qkv_engine *e, const build_job *job, op_kernel *k) {
   const manifest *m = &k->manifest;
   qkv_status status = e->ops->load(e->device, job->image.bytes, job->image.size, m->family, &k->module);
+  if (status != QKV_OK)
+    error_context(status, "kernel of %s: ", *e->info.compiler ? e->info.compiler : "a compiler that is not here");
   for (int n = 0; n < m->nlaunches && status == QKV_OK; n++)
     status = e->ops->kernel(e->device, k->module, m->launches[n].entry, m->launches[n].shared_bytes, &k->kernels[n]);
   if (status != QKV_OK && k->module) {

@@ -117,7 +117,8 @@ void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t le
 }
 
 void qkv_spec_get_info(const qkv_spec *handle, qkv_spec_info *out) {
-  const spec *s = handle->parsed;
+  static const spec none = {.name = ""};
+  const spec *s = handle ? handle->parsed : &none;
   const qkv_spec_info info = {.name = s->name,
                               .heads_q = s->heads_q,
                               .heads_kv = s->heads_kv,

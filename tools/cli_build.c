@@ -236,12 +236,12 @@ static int report(const job *jobs, int count, double seconds) {
   return code;
 }
 
-/* Splits "a,b" in place; returns the number of parts, at most `limit`. */
+/* Splits "a,b" in place; returns the number of parts, of which the first `limit` are kept. */
 static int split_list(char *text, char **parts, int limit) {
   int count = 0;
-  for (char *rest = text, *part; count < limit && (part = strsep(&rest, ",")) != NULL;)
-    if (*part)
-      parts[count++] = part;
+  for (char *rest = text, *part; (part = strsep(&rest, ",")) != NULL;)
+    if (*part && count++ < limit)
+      parts[count - 1] = part;
   return count;
 }
 
@@ -249,8 +249,8 @@ static int run(int count, char **arguments) {
   enum { ARCHES = 16 };
   char *arch_text = cli_global.arch ? strdup(cli_global.arch) : NULL, *arches[ARCHES] = {NULL};
   int narches = arch_text ? split_list(arch_text, arches, ARCHES) : 1;
-  if (!narches) {
-    cli_error("--arch names no architecture");
+  if (!narches || narches > ARCHES) {
+    cli_error(narches ? "--arch names more than %d architectures" : "--arch names no architecture", (int)ARCHES);
     free(arch_text);
     return EXIT_USAGE;
   }
@@ -259,8 +259,11 @@ static int run(int count, char **arguments) {
   qkv_status status = cli_open_compiler(&engine);
   int jobs_count = count * narches, code;
   job *jobs = calloc((size_t)jobs_count, sizeof *jobs);
-  if (status || !jobs) {
-    code = status ? cli_fail(NULL, status) : EXIT_FAILED;
+  if (status) {
+    code = cli_fail(NULL, status);
+  } else if (!jobs) {
+    code = EXIT_FAILED;
+    cli_error("out of memory");
   } else {
     for (int n = 0; n < jobs_count; n++) {
       jobs[n].path = arguments[n / narches];
@@ -273,8 +276,8 @@ static int run(int count, char **arguments) {
       free(jobs[n].message);
       qkv_string_free(jobs[n].report.notes);
     }
-    qkv_close(engine);
   }
+  qkv_close(engine);
   free(jobs);
   free(arch_text);
   return code;

@@ -65,6 +65,7 @@ int cli_exit_code(qkv_status status) {
   case QKV_BAD_SPEC:
   case QKV_UNSUPPORTED:
     return EXIT_SPEC;
+  case QKV_INVALID_ARGUMENT: /* all arguments come from the command line and the environment */
   case QKV_BAD_SCHEDULE:
   case QKV_UNKNOWN_ARCH:
     return EXIT_USAGE;

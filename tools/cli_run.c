@@ -1,5 +1,6 @@
 /* cli_run.c: qkvc run: one attention call from a spec to numbers: inputs, kernel, check against the reference, time.
  * A failed run ends with one line on standard error that repeats it. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@ static problem_request request = {.batch = -1, .len_q = -1, .len_k = -1};
 static const char *out_file, *lse_file;
 static int as_json, no_check;
 static int64_t repeats = -1;
-static double tolerance = -1;
+static double tolerance = NAN; /* not given */
 
 static const cli_option options[] = {
     {"workload", 'w', CLI_TEXT, &request.workload, "NAME", "sizes of this workload of the spec"},
@@ -51,7 +52,7 @@ typedef struct outcome {
 
 /* Renders and compiles (the report has registers and schedule), then loads. */
 static int prepare(problem *p, outcome *result, qkv_op **op) {
-  qkv_build_options build = cli_kernel_build_options(cli_global.arch);
+  qkv_build_options build = cli_kernel_build_options(NULL); /* the engine's: the very kernel that is loaded below */
   qkv_limits limits = QKV_LIMITS_INIT;
   limits.batch = p->batch;
   limits.len_q = p->len_q;
@@ -134,7 +135,7 @@ static int execute(problem *p, outcome *result) {
   if (args.workspace)
     qkv_free(p->engine, args.workspace);
   qkv_op_free(op);
-  result->tolerance = tolerance >= 0 ? tolerance : verdict_tolerance(p);
+  result->tolerance = isnan(tolerance) ? verdict_tolerance(p) : tolerance;
   snprintf(result->judged.against, sizeof result->judged.against, "--no-check");
   if (!code && !no_check) {
     cli_progress("checking against the reference");
@@ -273,10 +274,13 @@ static char *reproducer(const problem *p, const char *spec) {
   for (int n = 0; n < request.params.count; n++)
     append(out, "param", request.params.items[n]);
   append(out, "template-path", cli_global.template_path);
-  if (tolerance >= 0)
+  if (!isnan(tolerance))
     fprintf(out, " --tolerance %.9g", tolerance);
   fprintf(out, "%s%s", request.bits16 ? " --bf16-bits" : "", cli_kernel.unaligned ? " --unaligned" : "");
-  return fclose(out) ? NULL : text;
+  if (fclose(out) == 0)
+    return text;
+  free(text);
+  return NULL;
 }
 
 /* ---- Command
@@ -310,6 +314,10 @@ static int run(int count, char **arguments) {
   (void)count;
   problem p = {0};
   outcome result = {.median = -1};
+  if (tolerance < 0) {
+    cli_error("--tolerance takes a number from 0 up");
+    return EXIT_USAGE;
+  }
   int code = open_problem(&p, arguments[0]);
   if (!code)
     code = problem_size(&p, &request);

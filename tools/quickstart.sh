@@ -20,7 +20,7 @@ finish "everything is there"
 
 begin "2/4 build: build/release/qkvc"
 [ -f build/release/build.ninja ] || quietly cmake --preset release -DQKV_TESTS=OFF
-quietly cmake --build --preset release --target qkvc
+quietly cmake --build --preset release --target qkvc qkv
 qkvc=$ROOT/build/release/qkvc
 finish "$("$qkvc" version)"
 

@@ -161,3 +161,32 @@ def test_corrupt_entry(fresh, small, damage):
     fresh("cache", "clear", "--invalid")
     fresh("cache", "verify")
     assert fresh(*words).json()["from_cache"], "clear --invalid keeps what is right"
+
+
+@needs_nvrtc
+def test_a_filled_cache_needs_no_compiler(fresh, small):
+    """As in a slim image: kernels are built where there is a compiler and used where there is none."""
+    without = {"QKV_NVRTC": "/nowhere/libnvrtc.so", "QKV_EMU_CXX": "/nowhere/g++"}
+    assert "was not found" in fresh("build", small, "--arch", "sm_90a", env=without, code=4).err
+    assert "g++" in fresh("run", small, "--device", "emu", "--q", 8, env=without, code=4).err
+    fresh("build", small, "--arch", "sm_90a")
+    fresh("run", small, "--device", "emu", "--q", 8)
+    assert fresh("build", small, "--arch", "sm_90a", "--json", env=without).json()["builds"][0]["from_cache"]
+    assert fresh("run", small, "--device", "emu", "--q", 8, "--json", env=without).json()["ok"]
+    fresh("build", small, "--arch", "sm_80", env=without, code=4)
+
+
+def test_build_for_the_emulator(fresh, small):
+    """What was built beforehand runs where compiling is forbidden."""
+    fresh("run", small, "--device", "emu", "--q", 8, env={"QKV_DISABLE_JIT": "1"}, code=4)
+    report = fresh("build", small, "--device", "emu", "--json").json()["builds"][0]
+    assert report["kernels"][0]["registers"] == -1, report
+    assert fresh("run", small, "--device", "emu", "--q", 8, "--json", env={"QKV_DISABLE_JIT": "1"}).json()["ok"]
+
+
+def test_too_many_architectures(qkvc, small):
+    assert "16" in qkvc("build", small, "--arch", ",".join(["sm_80"] * 17), code=2).err
+
+
+def test_size_limit_that_is_no_number(qkvc):
+    assert "QKV_CACHE_MAX_BYTES" in qkvc("cache", "ls", env={"QKV_CACHE_MAX_BYTES": "1G"}).err

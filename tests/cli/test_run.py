@@ -184,3 +184,15 @@ def test_the_captured_layer(qkvc, tmp_path):
     assert "ok" in result.out, result
     o, want = np.load(tmp_path / "o.npy").astype(np.float64), np.load(data / "minilm_l6_o.npy").astype(np.float64)
     assert np.linalg.norm(o - want.reshape(o.shape)) / np.linalg.norm(want) < 5e-3
+
+
+def test_the_emulator_needs_no_nvrtc_and_compiles_once(fresh, small):
+    assert fresh("run", small, *EMU, "--q", 8, "--json", env={"QKV_NVRTC": "/nowhere/libnvrtc.so"}).json()["ok"]
+    assert fresh("cache", "ls", "--json").json()["count"] == 1
+
+
+@pytest.mark.parametrize("words, env, says", [
+    (["--device", "tpu"], {}, "tpu"), (["--tolerance", "-1"], {}, "--tolerance"), ([], {"QKV_EMU_SEED": "x"}, "QKV_EMU_SEED"),
+    ([], {"QKV_EMU_POLICY": "x"}, "QKV_EMU_POLICY"), ([], {"QKV_DEVICE": "x"}, "'x'")])
+def test_wrong_settings_are_usage_errors(qkvc, small, words, env, says):
+    assert says in qkvc("run", small, "--q", 8, *words, env={"QKV_DEVICE": "emu", **env}, code=2).err

@@ -158,6 +158,33 @@ static void test_keys_differ(void **state) {
   }
 }
 
+/* A key without a compiler finds the newest entry of its source and options, and no other. */
+static void test_any_compiler(void **state) {
+  (void)state;
+  cache *c = open_in("");
+  static const char *const rows[][3] = {
+      {"source", "sm_80", "old"}, {"source", "sm_80", "new"}, {"source", "sm_90a", "new"}, {"another", "sm_80", "new"}};
+  char keys[4][CACHE_KEY_SIZE], any[CACHE_KEY_SIZE], none[CACHE_KEY_SIZE];
+  for (int n = 0; n < 4; n++) {
+    cache_entry e = make_entry((unsigned)n, 10);
+    cache_key(rows[n][0], rows[n][1], rows[n][2], keys[n]);
+    assert_int_equal(cache_write(c, keys[n], &e), 0);
+    cache_entry_free(&e);
+  }
+  char path[512];
+  snprintf(path, sizeof path, "%s/%s.kernel", cache_path(c), keys[0]);
+  const struct timespec long_ago[2] = {{.tv_sec = 1000000}, {.tv_sec = 1000000}};
+  assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+  cache_key("source", "sm_80", "", any);
+  assert_true(cache_find(c, any));
+  assert_string_equal(any, keys[1]);
+  cache_key("source", "sm_120", "", none);
+  strcpy(any, none);
+  assert_false(cache_find(c, any));
+  assert_string_equal(any, none);
+  cache_close(c);
+}
+
 static void rewrite(const char *path, const unsigned char *bytes, size_t size) {
   FILE *f = fopen(path, "wb");
   assert_non_null(f);
@@ -323,6 +350,36 @@ static void test_directory_choice(void **state) {
   RESTORE("QKV_CACHE_DIR", saved_own);
 }
 
+/* A relative directory stays where it was when the process goes elsewhere. */
+static void test_relative_directory(void **state) {
+  (void)state;
+  char before[4096];
+  assert_non_null(getcwd(before, sizeof before));
+  assert_int_equal(chdir(root), 0);
+  cache *c = cache_open("below", count_warning, NULL);
+  assert_int_equal(chdir("/"), 0);
+  publish_entry(c, 1, 10);
+  assert_int_equal(chdir(before), 0);
+  cache *same = open_in("/below");
+  assert_int_equal(read_entry(same, 1, 10), CACHE_HIT);
+  cache_close(same);
+  cache_close(c);
+}
+
+/* A size limit that is no number is not taken for another one in silence. */
+static void test_bad_size_limit(void **state) {
+  (void)state;
+  static const char *const words[] = {"1G", "-1", "lots", "99999999999999999999", "1e6"};
+  for (size_t n = 0; n < sizeof words / sizeof *words; n++) {
+    warnings = 0;
+    setenv("QKV_CACHE_MAX_BYTES", words[n], 1);
+    cache_close(open_in(""));
+    if (warnings != 1 || !strstr(last_warning, "QKV_CACHE_MAX_BYTES"))
+      fail_msg("QKV_CACHE_MAX_BYTES=%s: %d warnings, last: %s", words[n], warnings, last_warning);
+  }
+  unsetenv("QKV_CACHE_MAX_BYTES");
+}
+
 static void test_failing_calls(void **state) {
   (void)state;
   static const struct {
@@ -383,10 +440,10 @@ static void test_failing_reads(void **state) {
 
 static void test_directory_vanishes(void **state) {
   (void)state;
-  cache *c = open_in("/gone");
+  cache *c = open_in("/gone/with/its/parents");
   publish_entry(c, 1, 100);
   char command[600];
-  snprintf(command, sizeof command, "rm -rf '%s'", cache_path(c));
+  snprintf(command, sizeof command, "rm -rf '%s/gone'", root);
   assert_int_equal(system(command), 0);
   assert_int_equal(read_entry(c, 1, 100), CACHE_MISS);
   publish_entry(c, 1, 100);
@@ -532,11 +589,14 @@ static void test_speed(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {
-      TEST(test_round_trip),           TEST(test_keys_differ),        TEST(test_damage),
-      TEST(test_swapped_entries),      TEST(test_strange_entries),    TEST(test_foreign_owner),
-      TEST(test_unusable_directories), TEST(test_directory_choice),   TEST(test_failing_calls),
-      TEST(test_failing_reads),        TEST(test_directory_vanishes), TEST(test_processes),
-      TEST(test_size_limit),           TEST(test_list_and_clear),     TEST(test_speed)};
+  const struct CMUnitTest tests[] = {TEST(test_round_trip),       TEST(test_keys_differ),
+                                     TEST(test_any_compiler),     TEST(test_damage),
+                                     TEST(test_swapped_entries),  TEST(test_strange_entries),
+                                     TEST(test_foreign_owner),    TEST(test_unusable_directories),
+                                     TEST(test_directory_choice), TEST(test_relative_directory),
+                                     TEST(test_bad_size_limit),   TEST(test_failing_calls),
+                                     TEST(test_failing_reads),    TEST(test_directory_vanishes),
+                                     TEST(test_processes),        TEST(test_size_limit),
+                                     TEST(test_list_and_clear),   TEST(test_speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -175,6 +175,20 @@ static void test_failures(void **state) {
   }
 }
 
+/* A refused image names the driver's version: a compiler newer than the driver is the usual reason. */
+static void test_refused_image(void **state) {
+  (void)state;
+  device *d;
+  device_module *module;
+  need(device_cuda.open(0, NULL, &d));
+  setenv("QKV_STUB_CUDA", "cuLibraryLoadData:700", 1);
+  assert_int_equal(device_cuda.load(d, "image", 5, "some_kernel", &module), QKV_DEVICE_ERROR);
+  unsetenv("QKV_STUB_CUDA");
+  assert_non_null(strstr(error_message(), "some_kernel"));
+  assert_non_null(strstr(error_message(), "CUDA 13.0"));
+  device_cuda.close(d);
+}
+
 static void test_absent_entry(void **state) {
   (void)state;
   device *d;
@@ -363,9 +377,9 @@ int main(int argc, char **argv) {
   (void)argc;
   if (!getenv("QKV_TEST_STUBBED"))
     return start_with_stub(argv);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers),  cmocka_unit_test(test_contexts),
-                                     cmocka_unit_test(test_failures), cmocka_unit_test(test_absent_entry),
-                                     cmocka_unit_test(test_ordinals), cmocka_unit_test(test_launch_only),
-                                     cmocka_unit_test(test_doctor)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers),      cmocka_unit_test(test_contexts),
+                                     cmocka_unit_test(test_failures),     cmocka_unit_test(test_refused_image),
+                                     cmocka_unit_test(test_absent_entry), cmocka_unit_test(test_ordinals),
+                                     cmocka_unit_test(test_launch_only),  cmocka_unit_test(test_doctor)};
   return cmocka_run_group_tests(tests, find_stub, NULL);
 }

@@ -144,6 +144,24 @@ static void test_bad_options(void **state) {
   assert_fails(qkv_open(NULL, &e), QKV_INVALID_ARGUMENT, "QKV_EMU_SEED");
 }
 
+/* Calls without a status take NULL too. */
+static void test_null_handles(void **state) {
+  (void)state;
+  qkv_counters counters = {.size = sizeof counters, .compiles = 7};
+  qkv_spec_info info = {.size = sizeof info, .heads_q = 7};
+  qkv_get_counters(NULL, &counters);
+  assert_int_equal(counters.compiles, 0);
+  qkv_spec_get_info(NULL, &info);
+  assert_string_equal(info.name, "");
+  assert_int_equal(info.heads_q, 0);
+  assert_string_equal(qkv_cache_path(NULL), "");
+  assert_int_equal(qkv_workspace_size(NULL), 0);
+  qkv_close(NULL);
+  qkv_spec_free(NULL);
+  qkv_op_free(NULL);
+  qkv_string_free(NULL);
+}
+
 static void test_environment(void **state) {
   (void)state;
   qkv_engine *e;
@@ -573,11 +591,11 @@ static void test_locale(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {
-      TEST(test_names),         TEST(test_bad_options),  TEST(test_environment),    TEST(test_older_structs),
-      TEST(test_spec),          TEST(test_bad_specs),    TEST(test_generate),       TEST(test_build_and_cache),
-      TEST(test_cache_calls),   TEST(test_disabled_jit), TEST(test_unusable_cache), TEST(test_template_error),
-      TEST(test_compile_error), TEST(test_threads),      TEST(test_explain),        TEST(test_doctor),
-      TEST(test_locale)};
+  const struct CMUnitTest tests[] = {TEST(test_names),          TEST(test_bad_options),   TEST(test_null_handles),
+                                     TEST(test_environment),    TEST(test_older_structs), TEST(test_spec),
+                                     TEST(test_bad_specs),      TEST(test_generate),      TEST(test_build_and_cache),
+                                     TEST(test_cache_calls),    TEST(test_disabled_jit),  TEST(test_unusable_cache),
+                                     TEST(test_template_error), TEST(test_compile_error), TEST(test_threads),
+                                     TEST(test_explain),        TEST(test_doctor),        TEST(test_locale)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

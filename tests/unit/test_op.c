@@ -270,7 +270,7 @@ static void test_empty(void **state) {
 /* One wrong thing at a time: refused before anything is launched, and the message says what. */
 static void test_arguments(void **state) {
   (void)state;
-  typedef enum change { RANK, DTYPE, NULL_DATA, EXTENT, HUGE_STRIDE, ZERO_STRIDE } change;
+  typedef enum change { RANK, DTYPE, NULL_DATA, ODD_ADDRESS, EXTENT, HUGE_STRIDE, ZERO_STRIDE } change;
   static const struct {
     int tensor;
     change change;
@@ -300,6 +300,14 @@ static void test_arguments(void **state) {
       {LSE, NULL_DATA, 0, {"lse:", "NULL"}},
       {SINK, NULL_DATA, 0, {"sink:", "NULL"}},
       {SLOPE, NULL_DATA, 0, {"slope:", "NULL"}},
+      {Q, ODD_ADDRESS, 0, {"q:", "2-byte element"}},
+      {K, ODD_ADDRESS, 0, {"k:", "2-byte element"}},
+      {V, ODD_ADDRESS, 0, {"v:", "2-byte element"}},
+      {O, ODD_ADDRESS, 0, {"o:", "2-byte element"}},
+      {LSE, ODD_ADDRESS, 0, {"lse:", "4-byte element"}},
+      {SINK, ODD_ADDRESS, 0, {"sink:", "4-byte element"}},
+      {SLOPE, ODD_ADDRESS, 0, {"slope:", "4-byte element"}},
+      {DOC, ODD_ADDRESS, 0, {"doc:", "4-byte element"}},
       {Q, EXTENT, 2, {"q:", "heads_q"}},
       {Q, EXTENT, 3, {"q:", "dim_qk"}},
       {K, EXTENT, 0, {"k:", "batch"}},
@@ -330,6 +338,9 @@ static void test_arguments(void **state) {
       break;
     case NULL_DATA:
       t->data = NULL;
+      break;
+    case ODD_ADDRESS:
+      t->data = (char *)t->data + 1;
       break;
     case EXTENT:
       t->shape[rows[n].axis]++;
@@ -487,7 +498,6 @@ static void test_refused_image(void **state) {
   (void)state;
   qkv_build_options b = QKV_BUILD_OPTIONS_INIT;
   qkv_build_report report = {.size = sizeof report};
-  b.arch = "emu";
   b.schedule = small_schedule;
   assert_int_equal(qkv_build(engine, spec, &b, &report), QKV_OK);
   assert_true(report.from_cache);
