@@ -3,7 +3,8 @@
  * An entry is named by its key and holds header, manifest, image and compile log, with a digest over all of them. It is
  * written under a temporary name in the same directory, fsynced and renamed, so that readers see nothing or all of it.
  * A failed step of reading is a miss, of writing costs one warning; neither ever fails the caller. Files that belong to
- * another user, are writable by others, or do not verify are not trusted. No locks: two writers publish the same bytes. */
+ * another user, are writable by others, or do not verify are not trusted. No locks: two writers publish the same bytes.
+ */
 #ifndef RUNTIME_CACHE_H
 #define RUNTIME_CACHE_H
 
@@ -27,8 +28,8 @@ typedef struct cache_entry {
 
 typedef enum cache_result { CACHE_HIT, CACHE_MISS, CACHE_CORRUPT } cache_result;
 
-/* Opens dir (created with mode 0700 when missing). dir NULL: choose by the environment; "": memory only. Never fails but
- * for memory: a directory that cannot be used leaves a cache that never hits, and one warning through warn. */
+/* Opens dir (created with mode 0700 when missing). dir NULL: choose by the environment; "": memory only. Never fails
+ * but for memory: a directory that cannot be used leaves a cache that never hits, and one warning through warn. */
 cache *cache_open(const char *dir, void (*warn)(const char *message, void *user), void *user);
 void cache_close(cache *c);
 const char *cache_path(const cache *c); /* "" when memory only */
