@@ -1,11 +1,10 @@
 //%% Fused attention forward for sm_80 and later; see attention_forward_sm80.lua for the schedule and the layout.
 //% local attention = library("attention")
 //% local layout = kernel.layout
-//% local element = variant.dtype_q
 //% local tile_memory = request.unaligned and "arena" or "shared" -- what the loads write through
 //%
-//%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then rides
-//%% in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
+//%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then
+//%% rides in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
 //% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
 //% local masked = mask.form ~= "all"
 //% local bounded = mask.form == "rows"

@@ -1,14 +1,14 @@
 -- attention_forward_sm80: fused attention with mma.sync, ldmatrix and cp.async. Runs on every GPU from sm_80 on.
 --
--- One block computes tile_m query rows of one head. K and V tiles of tile_n keys travel through a ring of `stages` buffers.
--- A warp owns tile_m / warps rows (16 or 32) and keeps their scores, probabilities and output in registers.
+-- One block computes tile_m query rows of one head. K and V tiles of tile_n keys travel through a ring of `stages`
+-- buffers. A warp owns tile_m / warps rows (16 or 32) and keeps their scores, probabilities and output in registers.
 
 local attention = library("attention")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
 
--- Row pitch in elements of a tile in shared memory: an odd number of 16-byte chunks, so that the eight rows of an ldmatrix
--- fall into different banks.
+-- Row pitch in elements of a tile in shared memory: an odd number of 16-byte chunks, so that the eight rows of an
+-- ldmatrix fall into different banks.
 local function pitch(dim)
   local chunks = dim // 8
   return 8 * (chunks % 2 == 1 and chunks or chunks + 1)
@@ -66,8 +66,10 @@ return {
     {name = "warps", values = {1, 2, 4, 8}, meaning = "warps of a block; each owns 16 or 32 rows"},
     {name = "stages", values = {2, 3, 4}, meaning = "K and V tiles in flight"},
     {name = "q_registers", values = {0, 1}, meaning = "1: query fragments stay in registers"},
-    {name = "split_loads", values = {0, 1}, meaning = "next V is fetched 0: with next K, after Q K^T; 1: after the softmax"},
-    {name = "slack", values = {0, 8}, meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
+    {name = "split_loads", values = {0, 1},
+     meaning = "next V is fetched 0: with next K, after Q K^T; 1: after the softmax"},
+    {name = "slack", values = {0, 8},
+     meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks an SM must hold; caps the registers"},
   },
 
@@ -75,8 +77,8 @@ return {
   defaults = function(v)
     local dim = math.max(v.dim_qk, v.dim_v)
     local function schedule(tile_n, warps, q_registers, split_loads, blocks)
-      return {tile_m = 128, tile_n = tile_n, warps = warps, stages = 2, q_registers = q_registers, split_loads = split_loads,
-              slack = 8, blocks = blocks}
+      return {tile_m = 128, tile_n = tile_n, warps = warps, stages = 2, q_registers = q_registers,
+              split_loads = split_loads, slack = 8, blocks = blocks}
     end
     if dim <= 32 then return schedule(64, 4, 1, 0, 3) end
     if dim <= 64 then return schedule(48, 4, 0, 0, 3) end
@@ -109,13 +111,15 @@ return {
 
   describe = function(v, s)
     local m = layout(v, s)
+    local ring = "   " .. s.stages .. " x " .. s.tile_n .. " rows of "
+    local scores = s.tile_m * s.tile_n
     return {
       "shared memory, bytes:",
       "  Q, later O   0 .. " .. m.k_offset .. "   " .. s.tile_m .. " rows of " .. m.pitch_q .. " elements",
-      "  K            " .. m.k_offset .. " .. " .. m.v_offset .. "   " .. s.stages .. " x " .. s.tile_n .. " rows of " .. m.pitch_k,
-      "  V            " .. m.v_offset .. " .. " .. m.total .. "   " .. s.stages .. " x " .. s.tile_n .. " rows of " .. m.pitch_v,
+      "  K            " .. m.k_offset .. " .. " .. m.v_offset .. ring .. m.pitch_k,
+      "  V            " .. m.v_offset .. " .. " .. m.total .. ring .. m.pitch_v,
       "roles: " .. s.warps .. " warps, each " .. 16 * m.row_tiles .. " rows; every thread loads, multiplies and stores",
-      "a tile: " .. 2 * s.tile_m * s.tile_n * (v.dim_qk + v.dim_v) .. " FLOPs, " .. s.tile_m * s.tile_n .. " exponentials",
+      "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials",
     }
   end,
 

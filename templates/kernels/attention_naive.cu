@@ -40,8 +40,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
   for (int d_begin = 0; d_begin < DIM_QK; d_begin += STEP) {
     for (int n = row; n < TILE; n += 16) {
       const int i = i_begin + n, k = k_begin + n, d = d_begin + column;
-      query_tile[n][column] = i < p.len_q && d < DIM_QK ? $(attention.to_float(variant.dtype_q, "query[i * p.q_stride_token + d * p.q_stride_dim]")) : 0.0f;
-      key_tile[n][column] = k < p.len_k && d < DIM_QK ? $(attention.to_float(variant.dtype_kv, "key[k * p.k_stride_token + d * p.k_stride_dim]")) : 0.0f;
+      //% local element = attention.to_float(variant.dtype_q, "query[i * p.q_stride_token + d * p.q_stride_dim]")
+      query_tile[n][column] =
+          i < p.len_q && d < DIM_QK ? $(element) : 0.0f;
+      //% element = attention.to_float(variant.dtype_kv, "key[k * p.k_stride_token + d * p.k_stride_dim]")
+      key_tile[n][column] =
+          k < p.len_k && d < DIM_QK ? $(element) : 0.0f;
     }
     block_sync();
 #pragma unroll
@@ -115,7 +119,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_softmax(const __gri
     p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
     //% end
     //% if variant.outputs.lse_with_sink then
-    p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head + i * p.lse_with_sink_stride_token] = log_add(lse, sink);
+    p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head +
+                    i * p.lse_with_sink_stride_token] = log_add(lse, sink);
     //% end
   }
 }
@@ -141,7 +146,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
     }
     for (int n = threadIdx.x % TILE, k = threadIdx.x / TILE; k < STEP; k += THREADS / TILE) {
       const int d = d_begin + n;
-      value_tile[n][k] = k_begin + k < p.len_k && d < DIM_V ? $(attention.to_float(variant.dtype_kv, "value[(k_begin + k) * p.v_stride_token + d * p.v_stride_dim]")) : 0.0f;
+      //% local place = "(k_begin + k) * p.v_stride_token + d * p.v_stride_dim"
+      //% local element = attention.to_float(variant.dtype_kv, "value[" .. place .. "]")
+      const bool exists = k_begin + k < p.len_k && d < DIM_V;
+      value_tile[n][k] = exists ? $(element) : 0.0f;
     }
     block_sync();
 #pragma unroll
@@ -161,7 +169,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
 #pragma unroll
     for (int c = 0; c < SHARE; ++c) {
       const int i = i_begin + row + 16 * r, d = d_begin + column + 16 * c;
-      if (i < p.len_q && d < DIM_V) o[i * p.o_stride_token + d * p.o_stride_dim] = $(attention.from_float(variant.dtype_out, "product[r][c]"));
+      if (i < p.len_q && d < DIM_V)
+        o[i * p.o_stride_token + d * p.o_stride_dim] = $(attention.from_float(variant.dtype_out, "product[r][c]"));
     }
 }
 

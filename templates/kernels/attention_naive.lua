@@ -17,8 +17,7 @@ return {
 
   supports = function(v)
     local reason = attention.refuse(v, {f16 = true, bf16 = true, f32 = true})
-    if reason then return false, reason end
-    return true
+    return reason == nil, reason
   end,
 
   axes = {},
@@ -27,9 +26,9 @@ return {
 
   describe = function(v)
     return {
-      "qkv_scores:  a block multiplies " .. tile .. " queries and keys, in f32; final scores, -inf where masked, to the workspace",
+      "qkv_scores:  a block multiplies " .. tile .. " queries and keys in f32; final scores, -inf where masked",
       "qkv_softmax: a warp turns a row into probabilities and writes LSE",
-      "qkv_output:  a block multiplies " .. tile .. " rows of probabilities and " .. tile .. " columns of V; keys of probability 0 do not count",
+      "qkv_output:  a block multiplies " .. tile .. " rows of probabilities and " .. tile .. " columns of V",
     }
   end,
 

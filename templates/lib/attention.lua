@@ -4,9 +4,6 @@ local attention = {}
 
 -- C type of one stored element.
 local element_ctype = {f16 = "unsigned short", bf16 = "unsigned short", f32 = "float"}
-attention.element_bytes = {f16 = 2, bf16 = 2, f32 = 4}
-
-function attention.ctype(dtype) return element_ctype[dtype] end
 
 -- CUDA text that reads one element `text` of `dtype` as float, and that turns the float `text` into one.
 function attention.to_float(dtype, text)

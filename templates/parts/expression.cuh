@@ -1,6 +1,6 @@
 //%% What the expression printer calls. The meaning of each is that of the expression language: ints are 32 bits and
-//%% wrap, `//` and `%` round towards minus infinity and give 0 for a zero divisor. Signed overflow is undefined in C++, so
-//%% what may wrap is computed in unsigned.
+//%% wrap, `//` and `%` round towards minus infinity and give 0 for a zero divisor. Signed overflow is undefined in C++,
+//%% so what may wrap is computed in unsigned.
 //% piece("minus_infinity", function()
 static __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 //% end)

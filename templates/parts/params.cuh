@@ -15,7 +15,8 @@ struct qkv_params {
 //%     local arguments, offset = {}, {}
 //%     for d = 0, param.rank - 1 do
 //%       arguments[#arguments + 1] = "int i" .. d
-//%       offset[#offset + 1] = "clamp_index(i" .. d .. ", p." .. param.name .. "_extent" .. d .. ") * p." .. param.name .. "_stride" .. d
+//%       local extent, stride = "p." .. param.name .. "_extent" .. d, "p." .. param.name .. "_stride" .. d
+//%       offset[#offset + 1] = "clamp_index(i" .. d .. ", " .. extent .. ") * " .. stride
 //%     end
 //%     local element = "p." .. param.name .. "[" .. table.concat(offset, " + ") .. "]"
 //%     if param.type == "f16" or param.type == "bf16" then element = param.type .. "_to_f32(" .. element .. ")" end

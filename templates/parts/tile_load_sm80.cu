@@ -5,11 +5,13 @@
 //%   {name = "load_key", tensor = "k", rows = "TILE_N", dim = "DIM_QK", pitch = "PITCH_K"},
 //%   {name = "load_value", tensor = "v", rows = "TILE_N", dim = "DIM_V", pitch = "PITCH_V"},
 //% }
+//% local pointer = request.unaligned and "unsigned char *" or "unsigned "
 //% for _, load in ipairs(loads) do
 //%   local stride = "p." .. load.tensor .. "_stride_token"
-// $(load.rows) rows of $(load.tensor) to byte `to` of shared memory; only the first `valid` rows exist. A thread keeps to one
+// $(load.rows) rows of $(load.tensor) to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
 // column of 16-byte chunks.
-static __device__ __forceinline__ void $(load.name)(const qkv_params &p, $(request.unaligned and "unsigned char *" or "unsigned ")to, const unsigned short *from, int valid) {
+static __device__ __forceinline__ void $(load.name)(
+    const qkv_params &p, $(pointer)to, const unsigned short *from, int valid) {
   constexpr int CHUNKS = $(load.dim) / 8;            // of 16 bytes in a row
   constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
   const int column = threadIdx.x % CHUNKS * 8, first = threadIdx.x / CHUNKS;
@@ -37,18 +39,18 @@ static __device__ __forceinline__ void $(load.name)(const qkv_params &p, $(reque
 }
 
 //% end
-//% local shared = request.unaligned and "unsigned char *" or "unsigned "
 //% for _, load in ipairs{{"key", "k"}, {"value", "v"}} do
 //%   local name, letter, bytes = load[1], load[2], load[2]:upper()
 // One tile of $(bytes) into one stage of its ring.
-static __device__ __forceinline__ void load_$(name)_tile(const qkv_params &p, $(shared)shared, const unsigned short *$(name), int tile, int stage) {
+static __device__ __forceinline__ void load_$(name)_tile(
+    const qkv_params &p, $(pointer)shared, const unsigned short *$(name), int tile, int stage) {
   const int key_begin = tile * TILE_N;
-  load_$(name)(p, shared + $(bytes)_OFFSET + stage * $(bytes)_BYTES, $(name) + key_begin * p.$(letter)_stride_token, p.len_k - key_begin);
+  load_$(name)(p, shared + $(bytes)_OFFSET + stage * $(bytes)_BYTES, $(name) + key_begin * p.$(letter)_stride_token,
+               p.len_k - key_begin);
 }
 
 //% end
 //% if kernel.layout.dim_qk > variant.dim_qk then
-
 // Q K^T multiplies 16 dimensions at a time; the 8 past DIM_QK are zero in Q and in every stage of K, once and for all.
 static __device__ __forceinline__ void zero_padding(unsigned char *arena) {
   for (int row = threadIdx.x; row < TILE_M; row += THREADS)

@@ -2,8 +2,9 @@
 //% local mma = "mma_m16n8k16_" .. variant.dtype_q
 //% local pack = "pack_" .. variant.dtype_q .. "x2"
 //% local resident = schedule.q_registers == 1
-// Row and 16-byte chunk that this lane addresses when four 8x8 matrices are loaded as a 16x16 block: matrices 0 and 1 below
-// each other, 2 and 3 to their right (Q and V); or 0 and 1 beside each other, 2 and 3 below (K).
+//% local query = resident and "unsigned (&query)[ROW_TILES][QK_STEPS][4]" or "unsigned shared_q"
+// Row and first column that this lane addresses when four 8x8 matrices are loaded as a 16x16 block: matrices 0 and 1
+// below each other, 2 and 3 to their right (Q and V); or 0 and 1 beside each other, 2 and 3 below (K).
 static __device__ __forceinline__ int block_row(int lane) { return lane % 16; }
 static __device__ __forceinline__ int block_column(int lane) { return lane / 16 * 8; }
 static __device__ __forceinline__ int key_block_row(int lane) { return lane % 8 + lane / 16 * 8; }
@@ -11,7 +12,8 @@ static __device__ __forceinline__ int key_block_column(int lane) { return lane /
 
 //% if resident then
 // The warp's rows of Q as mma operands, kept in registers over all tiles.
-static __device__ __forceinline__ void load_query_fragments(unsigned (&fragments)[ROW_TILES][QK_STEPS][4], unsigned shared_q, int lane) {
+static __device__ __forceinline__ void load_query_fragments(
+    unsigned (&fragments)[ROW_TILES][QK_STEPS][4], unsigned shared_q, int lane) {
   const unsigned address = shared_q + (block_row(lane) * PITCH_Q + block_column(lane)) * 2;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -22,7 +24,8 @@ static __device__ __forceinline__ void load_query_fragments(unsigned (&fragments
 
 //% end
 // scores = Q K^T for the warp's rows and the tile's keys.
-static __device__ __forceinline__ void multiply_query_key(float (&scores)[ROW_TILES][N_TILES][4], $(resident and "unsigned (&query)[ROW_TILES][QK_STEPS][4]" or "unsigned shared_q"), unsigned shared_k, int lane) {
+static __device__ __forceinline__ void multiply_query_key(
+    float (&scores)[ROW_TILES][N_TILES][4], $(query), unsigned shared_k, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
@@ -54,7 +57,9 @@ static __device__ __forceinline__ void multiply_query_key(float (&scores)[ROW_TI
 }
 
 // output += P V. The scores' fragments, rounded to 16 bits, are P's operands as they stand.
-static __device__ __forceinline__ void multiply_probability_value(float (&output)[ROW_TILES][V_TILES][4], float (&probabilities)[ROW_TILES][N_TILES][4], unsigned shared_v, int lane) {
+static __device__ __forceinline__ void multiply_probability_value(
+    float (&output)[ROW_TILES][V_TILES][4], float (&probabilities)[ROW_TILES][N_TILES][4], unsigned shared_v,
+    int lane) {
   const unsigned value_address = shared_v + (block_row(lane) * PITCH_V + block_column(lane)) * 2;
 #pragma unroll
   for (int step = 0; step < TILE_N / 16; ++step) {

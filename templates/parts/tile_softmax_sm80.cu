@@ -1,7 +1,7 @@
 //%% Scores to probabilities for fragments of mma: score and mask expressions, online softmax, the last division.
 //%%
-//%% With g = lane / 4 and t = lane % 4, element e of column tile n and row tile r is row 16 r + g + 8 (e / 2) of the warp and
-//%% key 8 n + 2 t + e % 2 of the tile.
+//%% With g = lane / 4 and t = lane % 4, element e of column tile n and row tile r is row 16 r + g + 8 (e / 2) of the
+//%% warp and key 8 n + 2 t + e % 2 of the tile.
 //% local attention = library("attention")
 //% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
 //% local names = {q = "q", k = "k", i = "i", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
@@ -24,7 +24,9 @@
 //% end
 //% if not raw_scores then
 // Products to exponents of 2: scale, softcap, score expression, in this order.
-static __device__ __forceinline__ void transform_scores(float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk, int b, int lane) {
+static __device__ __forceinline__ void transform_scores(
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
+    int b, int lane) {
   //% loops(variant.score_symbols)
         //% if variant.softcap > 0 then
         float s = SOFTCAP * tanh_f32(scores[r][n][e] * SCALE);
@@ -42,7 +44,9 @@ static __device__ __forceinline__ void transform_scores(float (&scores)[ROW_TILE
 
 //% end
 // Hides what a row may not see, and keys past the end.
-static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk, int b, int lane) {
+static __device__ __forceinline__ void mask_scores(
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
+    int b, int lane) {
   //% loops({k = true, q = variant.mask_symbols.q, i = variant.mask_symbols.i})
         //% if mask.form == "all" then
         if (k >= p.len_k) scores[r][n][e] = minus_infinity();
@@ -52,17 +56,20 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][N_
       }
 }
 
-// What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it by more
-// than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.
-constexpr float SLACK = $(f32(math.min(schedule.slack / (raw_scores and variant.scale * attention.log2e or 1), 0x1.fffffep127)));
+// What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
+// by more than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.
+//% local slack = schedule.slack / (raw_scores and variant.scale * attention.log2e or 1)
+constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
 //% if raw_scores then
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
 //% end
 
-// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move, the
-// output and the sum so far move with it. A row that has seen nothing has -inf as its reference and uses 0 in its place.
-static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
+// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move,
+// the output and the sum so far move with it. Before a row has seen a key its reference is -inf, and 0 stands in.
+static __device__ __forceinline__ void softmax_tile(
+    float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4],
+    float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8
   bool grows = false;
 #pragma unroll
@@ -83,7 +90,8 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
-        const float reference = maximum[r][half] > row_reference[r][half] + SLACK ? maximum[r][half] : row_reference[r][half];
+        const bool moves = maximum[r][half] > row_reference[r][half] + SLACK;
+        const float reference = moves ? maximum[r][half] : row_reference[r][half];
         const float stand_in = reference == minus_infinity() ? 0.0f : reference;
         const float rescale = exp2_approx((row_reference[r][half] - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
         row_reference[r][half] = reference;
@@ -116,12 +124,14 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx($(exponent));
+        for (int e = 0; e < 4; ++e)
+          scores[r][n][e] = exp2_approx($(exponent));
   //% end
   //% if raw_scores then
   //% local one_rounding = "fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE)"
   if (vote_any(any_large)) {
-    //% exponentials("large[r][e / 2] ? (scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE : " .. one_rounding)
+    //% local two_roundings = "(scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE"
+    //% exponentials("large[r][e / 2] ? " .. two_roundings .. "\n" .. (" "):rep(26) .. ": " .. one_rounding)
   } else {
     //% exponentials(one_rounding)
   }
@@ -139,7 +149,9 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
-static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
+static __device__ __forceinline__ void finish_rows(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2],
+    float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
   //% if variant.sink == "per_head" then
   const float sink = p.sink[h * p.sink_stride_head];
   //% end
@@ -171,7 +183,8 @@ static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&
         p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
         //% end
         //% if variant.outputs.lse_with_sink then
-        p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head + i * p.lse_with_sink_stride_token] = log_add(lse, sink);
+        p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head +
+                        i * p.lse_with_sink_stride_token] = log_add(lse, sink);
         //% end
       }
       //% end

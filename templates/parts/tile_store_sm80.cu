@@ -1,10 +1,12 @@
-//%% The output leaves the registers: through the warp's own rows of shared memory as whole 16-byte chunks, or directly where
-//%% the element is 4 bytes or the tensor is not aligned.
+//%% The output leaves the registers: through the warp's own rows of shared memory as whole 16-byte chunks, or directly
+//%% where the element is 4 bytes or the tensor is not aligned.
 //% local dtype = variant.dtype_out
 //% local staged = dtype ~= "f32" and not request.unaligned
 //% if staged then
 // O by way of shared memory (the warp's rows of Q, which nobody else reads), so that rows are written in whole chunks.
-static __device__ __forceinline__ void store_output(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b, int lane) {
+static __device__ __forceinline__ void store_output(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b,
+    int lane) {
   warp_sync(); // every lane is done with Q
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -12,17 +14,21 @@ static __device__ __forceinline__ void store_output(const qkv_params &p, float (
     for (int n = 0; n < V_TILES; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        *(unsigned *)(rows + ((16 * r + lane / 4 + 8 * half) * PITCH_Q + 8 * n + lane % 4 * 2) * 2) = pack_$(dtype)x2(output[r][n][2 * half], output[r][n][2 * half + 1]);
+        *(unsigned *)(rows + ((16 * r + lane / 4 + 8 * half) * PITCH_Q + 8 * n + lane % 4 * 2) * 2) =
+            pack_$(dtype)x2(output[r][n][2 * half], output[r][n][2 * half + 1]);
   warp_sync();
   unsigned short *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
   for (int chunk = lane; chunk < 16 * ROW_TILES * V_TILES; chunk += 32) {
     const int row = chunk / V_TILES, column = chunk % V_TILES * 8, i = warp_row + row;
-    if (i < p.len_q) *(uint4 *)(o + i * p.o_stride_token + column) = *(const uint4 *)(rows + (row * PITCH_Q + column) * 2);
+    if (i < p.len_q)
+      *(uint4 *)(o + i * p.o_stride_token + column) = *(const uint4 *)(rows + (row * PITCH_Q + column) * 2);
   }
 }
 //% else
 // O straight from the registers.
-static __device__ __forceinline__ void store_output(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b, int lane) {
+static __device__ __forceinline__ void store_output(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b,
+    int lane) {
   auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)

@@ -20,7 +20,9 @@ static __device__ __forceinline__ unsigned short f32_to_$(format)(float value) {
 //% end
 //% piece("bf16_to_f32", function()
 // A bf16 is the upper half of an f32. | one thread | sm_80
-static __device__ __forceinline__ float bf16_to_f32(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+static __device__ __forceinline__ float bf16_to_f32(unsigned short bits) {
+  return __uint_as_float((unsigned)bits << 16);
+}
 //% end)
 //% piece("f16_to_f32", function()
 // cvt.f32.f16. | one thread | sm_80

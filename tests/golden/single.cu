@@ -26,9 +26,9 @@
 //
 // schedule: (no axes)
 // resources: 8704 bytes of shared memory, 256 threads, about 48 registers a thread
-// qkv_scores:  a block multiplies 64 queries and keys, in f32; final scores, -inf where masked, to the workspace
+// qkv_scores:  a block multiplies 64 queries and keys in f32; final scores, -inf where masked
 // qkv_softmax: a warp turns a row into probabilities and writes LSE
-// qkv_output:  a block multiplies 64 rows of probabilities and 64 columns of V; keys of probability 0 do not count
+// qkv_output:  a block multiplies 64 rows of probabilities and 64 columns of V
 
 constexpr int HEADS_Q = 2;
 constexpr int GROUP = 1; // query heads per KV head
@@ -129,8 +129,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
   for (int d_begin = 0; d_begin < DIM_QK; d_begin += STEP) {
     for (int n = row; n < TILE; n += 16) {
       const int i = i_begin + n, k = k_begin + n, d = d_begin + column;
-      query_tile[n][column] = i < p.len_q && d < DIM_QK ? query[i * p.q_stride_token + d * p.q_stride_dim] : 0.0f;
-      key_tile[n][column] = k < p.len_k && d < DIM_QK ? key[k * p.k_stride_token + d * p.k_stride_dim] : 0.0f;
+      query_tile[n][column] =
+          i < p.len_q && d < DIM_QK ? query[i * p.q_stride_token + d * p.q_stride_dim] : 0.0f;
+      key_tile[n][column] =
+          k < p.len_k && d < DIM_QK ? key[k * p.k_stride_token + d * p.k_stride_dim] : 0.0f;
     }
     block_sync();
 #pragma unroll
@@ -205,7 +207,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
     }
     for (int n = threadIdx.x % TILE, k = threadIdx.x / TILE; k < STEP; k += THREADS / TILE) {
       const int d = d_begin + n;
-      value_tile[n][k] = k_begin + k < p.len_k && d < DIM_V ? value[(k_begin + k) * p.v_stride_token + d * p.v_stride_dim] : 0.0f;
+      const bool exists = k_begin + k < p.len_k && d < DIM_V;
+      value_tile[n][k] = exists ? value[(k_begin + k) * p.v_stride_token + d * p.v_stride_dim] : 0.0f;
     }
     block_sync();
 #pragma unroll
@@ -225,7 +228,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
 #pragma unroll
     for (int c = 0; c < SHARE; ++c) {
       const int i = i_begin + row + 16 * r, d = d_begin + column + 16 * c;
-      if (i < p.len_q && d < DIM_V) o[i * p.o_stride_token + d * p.o_stride_dim] = product[r][c];
+      if (i < p.len_q && d < DIM_V)
+        o[i * p.o_stride_token + d * p.o_stride_dim] = product[r][c];
     }
 }
 

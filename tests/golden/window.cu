@@ -71,7 +71,9 @@ static __device__ __forceinline__ void cp_async_16_zfill(unsigned to, const void
 static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // cp.async.wait_group: all but the newest 0 groups have landed. | one thread; others need a barrier | sm_80
-static __device__ __forceinline__ void cp_async_wait_0() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+static __device__ __forceinline__ void cp_async_wait_0() {
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
 
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
 static __device__ __forceinline__ float exp2_approx(float x) {
@@ -98,7 +100,8 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(unsigned *r, unsigned a
 
 // mma.sync.m16n8k16.f32.f16: d += a b. | whole warp | sm_80
 static __device__ __forceinline__ void mma_m16n8k16_f16(float *d, const unsigned *a, unsigned b0, unsigned b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -138,7 +141,7 @@ static __device__ __forceinline__ unsigned smem_addr(const void *pointer) {
 // vote.sync.any: 1 in every lane when the predicate holds in one. | whole warp | sm_80
 static __device__ __forceinline__ int vote_any(int predicate) {
   int result;
-  asm volatile("{\n .reg .pred p, q;\n setp.ne.b32 p, %1, 0;\n vote.sync.any.pred q, p, 0xffffffff;\n selp.b32 %0, 1, 0, q;\n}"
+  asm volatile("{ .reg .pred p, q; setp.ne.b32 p, %1, 0; vote.sync.any.pred q, p, 0xffffffff; selp.b32 %0, 1, 0, q; }"
                : "=r"(result)
                : "r"(predicate));
   return result;
@@ -173,9 +176,10 @@ struct qkv_params {
   int len_k;
 };
 
-// TILE_M rows of q to byte `to` of shared memory; only the first `valid` rows exist. A thread keeps to one
+// TILE_M rows of q to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
 // column of 16-byte chunks.
-static __device__ __forceinline__ void load_query(const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
+static __device__ __forceinline__ void load_query(
+    const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
   constexpr int CHUNKS = DIM_QK / 8;            // of 16 bytes in a row
   constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
   const int column = threadIdx.x % CHUNKS * 8, first = threadIdx.x / CHUNKS;
@@ -190,9 +194,10 @@ static __device__ __forceinline__ void load_query(const qkv_params &p, unsigned 
   }
 }
 
-// TILE_N rows of k to byte `to` of shared memory; only the first `valid` rows exist. A thread keeps to one
+// TILE_N rows of k to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
 // column of 16-byte chunks.
-static __device__ __forceinline__ void load_key(const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
+static __device__ __forceinline__ void load_key(
+    const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
   constexpr int CHUNKS = DIM_QK / 8;            // of 16 bytes in a row
   constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
   const int column = threadIdx.x % CHUNKS * 8, first = threadIdx.x / CHUNKS;
@@ -207,9 +212,10 @@ static __device__ __forceinline__ void load_key(const qkv_params &p, unsigned to
   }
 }
 
-// TILE_N rows of v to byte `to` of shared memory; only the first `valid` rows exist. A thread keeps to one
+// TILE_N rows of v to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
 // column of 16-byte chunks.
-static __device__ __forceinline__ void load_value(const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
+static __device__ __forceinline__ void load_value(
+    const qkv_params &p, unsigned to, const unsigned short *from, int valid) {
   constexpr int CHUNKS = DIM_V / 8;            // of 16 bytes in a row
   constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
   const int column = threadIdx.x % CHUNKS * 8, first = threadIdx.x / CHUNKS;
@@ -225,27 +231,32 @@ static __device__ __forceinline__ void load_value(const qkv_params &p, unsigned 
 }
 
 // One tile of K into one stage of its ring.
-static __device__ __forceinline__ void load_key_tile(const qkv_params &p, unsigned shared, const unsigned short *key, int tile, int stage) {
+static __device__ __forceinline__ void load_key_tile(
+    const qkv_params &p, unsigned shared, const unsigned short *key, int tile, int stage) {
   const int key_begin = tile * TILE_N;
-  load_key(p, shared + K_OFFSET + stage * K_BYTES, key + key_begin * p.k_stride_token, p.len_k - key_begin);
+  load_key(p, shared + K_OFFSET + stage * K_BYTES, key + key_begin * p.k_stride_token,
+               p.len_k - key_begin);
 }
 
 // One tile of V into one stage of its ring.
-static __device__ __forceinline__ void load_value_tile(const qkv_params &p, unsigned shared, const unsigned short *value, int tile, int stage) {
+static __device__ __forceinline__ void load_value_tile(
+    const qkv_params &p, unsigned shared, const unsigned short *value, int tile, int stage) {
   const int key_begin = tile * TILE_N;
-  load_value(p, shared + V_OFFSET + stage * V_BYTES, value + key_begin * p.v_stride_token, p.len_k - key_begin);
+  load_value(p, shared + V_OFFSET + stage * V_BYTES, value + key_begin * p.v_stride_token,
+               p.len_k - key_begin);
 }
 
 
-// Row and 16-byte chunk that this lane addresses when four 8x8 matrices are loaded as a 16x16 block: matrices 0 and 1 below
-// each other, 2 and 3 to their right (Q and V); or 0 and 1 beside each other, 2 and 3 below (K).
+// Row and first column that this lane addresses when four 8x8 matrices are loaded as a 16x16 block: matrices 0 and 1
+// below each other, 2 and 3 to their right (Q and V); or 0 and 1 beside each other, 2 and 3 below (K).
 static __device__ __forceinline__ int block_row(int lane) { return lane % 16; }
 static __device__ __forceinline__ int block_column(int lane) { return lane / 16 * 8; }
 static __device__ __forceinline__ int key_block_row(int lane) { return lane % 8 + lane / 16 * 8; }
 static __device__ __forceinline__ int key_block_column(int lane) { return lane / 8 % 2 * 8; }
 
 // scores = Q K^T for the warp's rows and the tile's keys.
-static __device__ __forceinline__ void multiply_query_key(float (&scores)[ROW_TILES][N_TILES][4], unsigned shared_q, unsigned shared_k, int lane) {
+static __device__ __forceinline__ void multiply_query_key(
+    float (&scores)[ROW_TILES][N_TILES][4], unsigned shared_q, unsigned shared_k, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
@@ -273,7 +284,9 @@ static __device__ __forceinline__ void multiply_query_key(float (&scores)[ROW_TI
 }
 
 // output += P V. The scores' fragments, rounded to 16 bits, are P's operands as they stand.
-static __device__ __forceinline__ void multiply_probability_value(float (&output)[ROW_TILES][V_TILES][4], float (&probabilities)[ROW_TILES][N_TILES][4], unsigned shared_v, int lane) {
+static __device__ __forceinline__ void multiply_probability_value(
+    float (&output)[ROW_TILES][V_TILES][4], float (&probabilities)[ROW_TILES][N_TILES][4], unsigned shared_v,
+    int lane) {
   const unsigned value_address = shared_v + (block_row(lane) * PITCH_V + block_column(lane)) * 2;
 #pragma unroll
   for (int step = 0; step < TILE_N / 16; ++step) {
@@ -301,7 +314,9 @@ static __device__ __forceinline__ void multiply_probability_value(float (&output
 }
 
 // Hides what a row may not see, and keys past the end.
-static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk, int b, int lane) {
+static __device__ __forceinline__ void mask_scores(
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
+    int b, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
@@ -315,15 +330,17 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][N_
       }
 }
 
-// What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it by more
-// than SLACK, so probabilities stay under 2^8 and most tiles leave the output alone.
+// What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
+// by more than SLACK, so probabilities stay under 2^8 and most tiles leave the output alone.
 constexpr float SLACK = 0x1.62e43p+5f;
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
 
-// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move, the
-// output and the sum so far move with it. A row that has seen nothing has -inf as its reference and uses 0 in its place.
-static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
+// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move,
+// the output and the sum so far move with it. Before a row has seen a key its reference is -inf, and 0 stands in.
+static __device__ __forceinline__ void softmax_tile(
+    float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4],
+    float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8
   bool grows = false;
 #pragma unroll
@@ -344,7 +361,8 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
-        const float reference = maximum[r][half] > row_reference[r][half] + SLACK ? maximum[r][half] : row_reference[r][half];
+        const bool moves = maximum[r][half] > row_reference[r][half] + SLACK;
+        const float reference = moves ? maximum[r][half] : row_reference[r][half];
         const float stand_in = reference == minus_infinity() ? 0.0f : reference;
         const float rescale = exp2_approx((row_reference[r][half] - stand_in) * EXP2_SCALE);
         row_reference[r][half] = reference;
@@ -373,14 +391,17 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx(large[r][e / 2] ? (scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE : fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
+        for (int e = 0; e < 4; ++e)
+          scores[r][n][e] = exp2_approx(large[r][e / 2] ? (scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE
+                                    : fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
   } else {
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
+        for (int e = 0; e < 4; ++e)
+          scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
   }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -391,7 +412,9 @@ static __device__ __forceinline__ void softmax_tile(float (&scores)[ROW_TILES][N
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
-static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
+static __device__ __forceinline__ void finish_rows(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2],
+    float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
 #pragma unroll
@@ -412,7 +435,9 @@ static __device__ __forceinline__ void finish_rows(const qkv_params &p, float (&
 }
 
 // O by way of shared memory (the warp's rows of Q, which nobody else reads), so that rows are written in whole chunks.
-static __device__ __forceinline__ void store_output(const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b, int lane) {
+static __device__ __forceinline__ void store_output(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b,
+    int lane) {
   warp_sync(); // every lane is done with Q
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -420,12 +445,14 @@ static __device__ __forceinline__ void store_output(const qkv_params &p, float (
     for (int n = 0; n < V_TILES; ++n)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        *(unsigned *)(rows + ((16 * r + lane / 4 + 8 * half) * PITCH_Q + 8 * n + lane % 4 * 2) * 2) = pack_f16x2(output[r][n][2 * half], output[r][n][2 * half + 1]);
+        *(unsigned *)(rows + ((16 * r + lane / 4 + 8 * half) * PITCH_Q + 8 * n + lane % 4 * 2) * 2) =
+            pack_f16x2(output[r][n][2 * half], output[r][n][2 * half + 1]);
   warp_sync();
   unsigned short *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
   for (int chunk = lane; chunk < 16 * ROW_TILES * V_TILES; chunk += 32) {
     const int row = chunk / V_TILES, column = chunk % V_TILES * 8, i = warp_row + row;
-    if (i < p.len_q) *(uint4 *)(o + i * p.o_stride_token + column) = *(const uint4 *)(rows + (row * PITCH_Q + column) * 2);
+    if (i < p.len_q)
+      *(uint4 *)(o + i * p.o_stride_token + column) = *(const uint4 *)(rows + (row * PITCH_Q + column) * 2);
   }
 }
 

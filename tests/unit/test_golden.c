@@ -130,8 +130,11 @@ static void sources_are_tidy_and_mapped(void **state) {
     gen_kernel *k = render(s, &request);
     const char *source = k->source.bytes;
     int lines = 0;
-    for (const char *p = source; *p; p++)
-      lines += *p == '\n';
+    for (const char *p = source, *end; *p; p = end + 1, lines++) {
+      end = strchr(p, '\n');
+      if (end - p > 120)
+        fail_msg("%s: line %d is wider than 120 columns: %.*s", goldens[n].spec, lines + 1, (int)(end - p), p);
+    }
     assert_int_equal(lines, k->nlines);
     assert_null(strchr(source, '$'));
     assert_null(strstr(source, " \n"));
