@@ -34,6 +34,9 @@ enum {
   CUDA_DEVICE_COMPUTE_MINOR = 76
 };
 
+/* CUstreamCaptureMode */
+enum { CUDA_CAPTURE_RELAXED = 2 };
+
 /* CUfunction_attribute */
 enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
 
@@ -54,6 +57,7 @@ enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
   X(context_device, cuCtxGetDevice, (CUdevice * device))                                                               \
   X(context_push, cuCtxPushCurrent_v2, (CUcontext context))                                                            \
   X(context_pop, cuCtxPopCurrent_v2, (CUcontext * context))                                                            \
+  X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                                      \
   X(context_synchronize, cuCtxSynchronize, (void))                                                                     \
   X(memory_alloc, cuMemAlloc_v2, (CUdeviceptr * memory, size_t bytes))                                                 \
   X(memory_free, cuMemFree_v2, (CUdeviceptr memory))                                                                   \

@@ -39,33 +39,53 @@ static cuda_device *as_cuda(device *d) {
   return (cuda_device *)(void *)d;
 }
 
-/* Makes a context of the device current. *pushed says whether leave() must pop it. */
-static qkv_status enter(const cuda_device *d, int *pushed) {
+/* What a call does in a context. Loading, allocating and freeing are forbidden while any thread of the process captures
+ * a stream, and would spoil that capture, unless the calling thread has declared them harmless: ours touch no stream.
+ */
+typedef enum purpose { WORKING, PREPARING } purpose;
+
+/* Kept from enter to leave. */
+typedef struct visit {
+  int pushed;       /* a context has to be popped */
+  int capture_mode; /* of the calling thread, to be given back; -1: untouched */
+} visit;
+
+static void leave(const cuda_device *d, visit *v) {
+  CUcontext popped;
+  if (v->pushed)
+    d->api->context_pop(&popped);
+  if (v->capture_mode >= 0)
+    d->api->capture_mode(&v->capture_mode);
+}
+
+/* Makes a context of the device current. Every success needs a leave(). */
+static qkv_status enter(const cuda_device *d, purpose p, visit *v) {
   CUcontext current = NULL;
   CUdevice handle = -1;
-  *pushed = 0;
+  *v = (visit){.capture_mode = -1};
+  if (p == PREPARING) {
+    int mode = CUDA_CAPTURE_RELAXED;
+    if (d->api->capture_mode(&mode) == CUDA_SUCCESS)
+      v->capture_mode = mode;
+  }
   if (d->api->context_current(&current) == CUDA_SUCCESS && current && d->api->context_device(&handle) == CUDA_SUCCESS &&
       handle == d->handle)
     return QKV_OK;
   qkv_status status = cuda_check(d->api, d->api->context_push(d->primary), "cuCtxPushCurrent");
-  *pushed = status == QKV_OK;
+  v->pushed = status == QKV_OK;
+  if (status != QKV_OK)
+    leave(d, v);
   return status;
 }
 
-static void leave(const cuda_device *d, int pushed) {
-  CUcontext popped;
-  if (pushed)
-    d->api->context_pop(&popped);
-}
-
 /* Runs one driver call between enter and leave; its result, checked, is in `status`. */
-#define IN_CONTEXT(d, status, what, call)                                                                              \
+#define IN_CONTEXT(d, purpose, status, what, call)                                                                     \
   do {                                                                                                                 \
-    int pushed_;                                                                                                       \
-    (status) = enter(d, &pushed_);                                                                                     \
+    visit visit_;                                                                                                      \
+    (status) = enter(d, purpose, &visit_);                                                                             \
     if ((status) == QKV_OK) {                                                                                          \
       (status) = cuda_check((d)->api, (d)->api->call, what);                                                           \
-      leave(d, pushed_);                                                                                               \
+      leave(d, &visit_);                                                                                               \
     }                                                                                                                  \
   } while (0)
 
@@ -139,7 +159,7 @@ static qkv_status cuda_alloc(device *base, size_t bytes, void **out) {
   const cuda_device *d = as_cuda(base);
   CUdeviceptr memory = 0;
   qkv_status status;
-  IN_CONTEXT(d, status, "cuMemAlloc", memory_alloc(&memory, bytes ? bytes : 1));
+  IN_CONTEXT(d, PREPARING, status, "cuMemAlloc", memory_alloc(&memory, bytes ? bytes : 1));
   *out = status == QKV_OK ? (void *)(uintptr_t)memory : NULL;
   return status == QKV_OK ? status : error_context(status, "%zu bytes of device memory: ", bytes);
 }
@@ -149,28 +169,28 @@ static qkv_status cuda_free(device *base, void *memory) {
   qkv_status status;
   if (!memory)
     return QKV_OK;
-  IN_CONTEXT(d, status, "cuMemFree", memory_free((CUdeviceptr)(uintptr_t)memory));
+  IN_CONTEXT(d, PREPARING, status, "cuMemFree", memory_free((CUdeviceptr)(uintptr_t)memory));
   return status;
 }
 
 static qkv_status cuda_copy_to_device(device *base, void *to, const void *from, size_t bytes) {
   const cuda_device *d = as_cuda(base);
   qkv_status status;
-  IN_CONTEXT(d, status, "cuMemcpyHtoD", copy_to_device((CUdeviceptr)(uintptr_t)to, from, bytes));
+  IN_CONTEXT(d, WORKING, status, "cuMemcpyHtoD", copy_to_device((CUdeviceptr)(uintptr_t)to, from, bytes));
   return status;
 }
 
 static qkv_status cuda_copy_to_host(device *base, void *to, const void *from, size_t bytes) {
   const cuda_device *d = as_cuda(base);
   qkv_status status;
-  IN_CONTEXT(d, status, "cuMemcpyDtoH", copy_to_host(to, (CUdeviceptr)(uintptr_t)from, bytes));
+  IN_CONTEXT(d, WORKING, status, "cuMemcpyDtoH", copy_to_host(to, (CUdeviceptr)(uintptr_t)from, bytes));
   return status;
 }
 
 static qkv_status cuda_synchronize(device *base) {
   const cuda_device *d = as_cuda(base);
   qkv_status status;
-  IN_CONTEXT(d, status, "cuCtxSynchronize", context_synchronize());
+  IN_CONTEXT(d, WORKING, status, "cuCtxSynchronize", context_synchronize());
   return status;
 }
 
@@ -182,7 +202,7 @@ static qkv_status cuda_load(device *base, const void *image, size_t size, const 
   if (!m)
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   qkv_status status;
-  IN_CONTEXT(d, status, "cuLibraryLoadData", library_load(&m->library, image, NULL, NULL, 0, NULL, NULL, 0));
+  IN_CONTEXT(d, PREPARING, status, "cuLibraryLoadData", library_load(&m->library, image, NULL, NULL, 0, NULL, NULL, 0));
   if (status != QKV_OK) {
     free(m);
     int version = 0; /* of the driver: a newer compiler's cubin is refused for it */
@@ -199,10 +219,10 @@ static void cuda_unload(device *base, device_module *m) {
   if (!m)
     return;
   /* At exit the driver may be gone (CUDA_ERROR_DEINITIALIZED) and has freed everything itself: nothing to report. */
-  int pushed;
-  if (enter(d, &pushed) == QKV_OK) {
+  visit v;
+  if (enter(d, PREPARING, &v) == QKV_OK) {
     d->api->library_unload(m->library);
-    leave(d, pushed);
+    leave(d, &v);
   }
   while (m->kernels) {
     device_kernel *next = m->kernels->next;
@@ -235,11 +255,11 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
   if (!k)
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   memcpy(k->name, entry, length);
-  int pushed;
-  qkv_status status = enter(d, &pushed);
+  visit v;
+  qkv_status status = enter(d, PREPARING, &v);
   if (status == QKV_OK) {
     status = find_kernel(d, m, entry, shared_bytes, &k->handle);
-    leave(d, pushed);
+    leave(d, &v);
   }
   if (status != QKV_OK) {
     free(k);
@@ -256,7 +276,7 @@ static qkv_status cuda_launch(device *base, device_kernel *k, const device_launc
   void *params[1];
   memcpy(params, &l->params, sizeof params);
   qkv_status status;
-  IN_CONTEXT(d, status, k->name,
+  IN_CONTEXT(d, WORKING, status, k->name,
              launch(k->handle, (unsigned)l->grid, 1, 1, (unsigned)l->block, 1, 1, (unsigned)l->shared_bytes,
                     (CUstream)stream, params, NULL));
   return status;
@@ -269,7 +289,7 @@ static qkv_status cuda_event_create(device *base, device_event **out) {
   if (!e)
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   qkv_status status;
-  IN_CONTEXT(d, status, "cuEventCreate", event_create(&e->handle, 0));
+  IN_CONTEXT(d, WORKING, status, "cuEventCreate", event_create(&e->handle, 0));
   if (status != QKV_OK) {
     free(e);
     return status;
@@ -279,12 +299,12 @@ static qkv_status cuda_event_create(device *base, device_event **out) {
 
 static void cuda_event_free(device *base, device_event *e) {
   const cuda_device *d = as_cuda(base);
-  int pushed;
+  visit v;
   if (!e)
     return;
-  if (enter(d, &pushed) == QKV_OK) {
+  if (enter(d, WORKING, &v) == QKV_OK) {
     d->api->event_destroy(e->handle);
-    leave(d, pushed);
+    leave(d, &v);
   }
   free(e);
 }
@@ -292,7 +312,7 @@ static void cuda_event_free(device *base, device_event *e) {
 static qkv_status cuda_event_record(device *base, device_event *e, qkv_stream stream) {
   const cuda_device *d = as_cuda(base);
   qkv_status status;
-  IN_CONTEXT(d, status, "cuEventRecord", event_record(e->handle, (CUstream)stream));
+  IN_CONTEXT(d, WORKING, status, "cuEventRecord", event_record(e->handle, (CUstream)stream));
   return status;
 }
 
@@ -300,9 +320,9 @@ static qkv_status cuda_event_seconds(device *base, device_event *from, device_ev
   const cuda_device *d = as_cuda(base);
   float milliseconds = 0;
   qkv_status status;
-  IN_CONTEXT(d, status, "cuEventSynchronize", event_synchronize(to->handle));
+  IN_CONTEXT(d, WORKING, status, "cuEventSynchronize", event_synchronize(to->handle));
   if (status == QKV_OK)
-    IN_CONTEXT(d, status, "cuEventElapsedTime", event_elapsed(&milliseconds, from->handle, to->handle));
+    IN_CONTEXT(d, WORKING, status, "cuEventElapsedTime", event_elapsed(&milliseconds, from->handle, to->handle));
   *seconds = (double)milliseconds * 1e-3;
   return status;
 }

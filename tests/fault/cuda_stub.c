@@ -2,7 +2,8 @@
  * nothing, contexts are counted. Built by a test as libcuda.so.1.
  *
  * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number. $QKV_STUB_GPUS: how many GPUs (2).
- * stub_calls: calls of any kind; stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes
+ * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
+ * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind; stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes
  * so far. */
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +14,7 @@
 typedef void *context;
 static char contexts[8]; /* the primary context of GPU n is &contexts[n] */
 static _Thread_local context stack[16];
-_Thread_local int stub_depth;
+_Thread_local int stub_depth, stub_capture_mode;
 int stub_calls, stub_pushes, stub_launches, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
@@ -38,6 +39,10 @@ static int gpus(void) {
   return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
 }
 /* Work needs a context, as in the real driver: CUDA_ERROR_INVALID_CONTEXT. */
+/* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
+#define NEED_RELAXED                                                                                                   \
+  if (stub_capture_mode != 2)                                                                                          \
+  return 900
 #define NEED_CONTEXT                                                                                                   \
   if (!stub_depth)                                                                                                     \
   return 201
@@ -65,17 +70,18 @@ STUB(cuCtxGetDevice, (int *device), NEED_CONTEXT; *device = (int)((char *)stack[
 STUB(cuCtxPushCurrent_v2, (context c), stack[stub_depth++] = c; stub_pushes++)
 STUB(cuCtxPopCurrent_v2, (context * c), NEED_CONTEXT; *c = stack[--stub_depth])
 STUB(cuCtxSynchronize, (void), NEED_CONTEXT)
-STUB(cuMemAlloc_v2, (uintptr_t * memory, size_t bytes), NEED_CONTEXT; *memory = (uintptr_t)malloc(bytes))
-STUB(cuMemFree_v2, (uintptr_t memory), NEED_CONTEXT; free((void *)memory))
+STUB(cuThreadExchangeStreamCaptureMode, (int *mode), int old = stub_capture_mode; stub_capture_mode = *mode; *mode = old)
+STUB(cuMemAlloc_v2, (uintptr_t * memory, size_t bytes), NEED_CONTEXT; NEED_RELAXED; *memory = (uintptr_t)malloc(bytes))
+STUB(cuMemFree_v2, (uintptr_t memory), NEED_CONTEXT; NEED_RELAXED; free((void *)memory))
 STUB(cuMemcpyHtoD_v2, (uintptr_t to, const void *from, size_t bytes), NEED_CONTEXT; memcpy((void *)to, from, bytes))
 STUB(cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes), NEED_CONTEXT; memcpy(to, (void *)from, bytes))
 STUB(cuLibraryLoadData, (void **library, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f),
-     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image;
+     NEED_RELAXED; (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image;
      *library = malloc(1); stub_modules++)
-STUB(cuLibraryUnload, (void *library), free(library); stub_modules--)
+STUB(cuLibraryUnload, (void *library), NEED_RELAXED; free(library); stub_modules--)
 STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!strcmp(name, "absent")) return 500;
      *kernel = library)
-STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; *function = kernel)
+STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; NEED_RELAXED; *function = kernel)
 STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)attribute, (void)kernel,
      (void)device;
      stub_shared_limit = value)

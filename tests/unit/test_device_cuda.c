@@ -20,7 +20,7 @@
 
 #include "device.h"
 
-static int *calls, *depth, *pushes, *launches, *shared_limit, *modules;
+static int *calls, *depth, *pushes, *launches, *shared_limit, *modules, *capture_mode;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
 static int (*retain)(void **context, int device);
@@ -32,6 +32,7 @@ static int find_stub(void **state) {
     return -1;
   calls = dlsym(stub, "stub_calls");
   depth = dlsym(stub, "stub_depth");
+  capture_mode = dlsym(stub, "stub_capture_mode");
   pushes = dlsym(stub, "stub_pushes");
   launches = dlsym(stub, "stub_launches");
   shared_limit = dlsym(stub, "stub_shared_limit");
@@ -39,8 +40,10 @@ static int find_stub(void **state) {
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
-  return calls && depth && pushes && launches && shared_limit && modules && push_context && pop_context && retain ? 0
-                                                                                                                  : -1;
+  return calls && depth && capture_mode && pushes && launches && shared_limit && modules && push_context &&
+                 pop_context && retain
+             ? 0
+             : -1;
 }
 
 static void need(qkv_status status) {
@@ -88,6 +91,7 @@ static void use_everything(device *d) {
   assert_int_equal(*modules, 0);
   need(ops->free(d, memory));
   need(ops->free(d, NULL));
+  assert_int_equal(*capture_mode, 0);
 }
 
 static void test_contexts(void **state) {
@@ -160,6 +164,7 @@ static void test_failures(void **state) {
     if (!failed || !strstr(error_message(), n % 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_ILLEGAL_ADDRESS"))
       fail_msg("%s: %d calls failed, message: %s", setting, failed, error_message());
     assert_int_equal(*depth, 0);
+    assert_int_equal(*capture_mode, 0);
     unsetenv("QKV_STUB_CUDA");
     if (freed != QKV_OK)
       need(ops->free(d, memory));
