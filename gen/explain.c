@@ -3,12 +3,14 @@
 #include "mask.h"
 
 static const char *const meanings[] = {
+    /* by mask_form */
     "all: every key is visible; no tile evaluates the mask",
     "none: no key is visible; O = 0 and LSE = -inf everywhere",
     "rows: a row sees keys of an interval; tiles outside are skipped",
     "elements: no interval is known; every tile evaluates the mask",
-};                                                                                                /* by mask_form */
-static const char *const directions[] = {"falls with q", "does not depend on q", "rises with q"}; /* by direction + 1 */
+};
+/* By direction + 1. */
+static const char *const directions[] = {"falls with q", "does not depend on q", "rises with q"};
 
 static void explain_bounds(const spec *s, const char *name, const char *none, const mask_bound *bounds, int count,
                            text *out) {

@@ -1,5 +1,5 @@
-/* expr_compare.c: structure of expressions: order, equality, and what occurs in one. Positions in the text never count.
- */
+/* expr_compare.c: structure of expressions: order, equality, and what occurs in one. Positions in the text never
+ * count. */
 #include <string.h>
 
 #include "expr_internal.h"

@@ -1,8 +1,8 @@
 /* expr_linear.c: int expressions as linear forms: constant + sum of coefficient * atom.
  *
  * All arithmetic wraps at 32 bits, as that of the language does: a form has the value of its expression for every value
- * of its atoms, overflow or not. Products of several factors that are not constant become one atom with sorted factors.
- */
+ * of its atoms, overflow or not. Products of several factors that are not constant become one atom with sorted
+ * factors. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -126,12 +126,13 @@ static const family *find_family(lua_State *L, const generation *g) {
   host_raise(L, GEN_UNSUPPORTED, "no family '%s' (%s)", g->request.family, list);
 }
 
-/* Defines the globals, loads the families and takes the one asked for, or the first that can. */
+/* Defines the globals and loads the families. */
 static void prepare(lua_State *L, generation *g) {
   binding_define(&g->bound, L);
   family_load_all(L, &g->families);
 }
 
+/* Takes the family asked for, or the first that can. */
 static void choose(lua_State *L, generation *g) {
   char reason[256], reasons[GEN_MESSAGE_SIZE - 64] = "";
   if (g->request.family) {

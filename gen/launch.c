@@ -193,6 +193,11 @@ void family_push_kernel(lua_State *L, const family *f, const schedule *s, const 
   read_list(L, kernel, where, "params", MANIFEST_MAX_FIELDS);
   for (int n = 0; n < variant->nparams; n++)
     add_parameter(L, kernel + 1, &variant->params[n]);
+  if (lua_rawlen(L, kernel + 1) > MANIFEST_MAX_FIELDS)
+    host_raise(L, GEN_UNSUPPORTED,
+               "attention.params: with all strides and extents %s has %d fields to pass, the limit is %d; declare fewer "
+               "tensors or fewer dimensions",
+               f->name, (int)lua_rawlen(L, kernel + 1), MANIFEST_MAX_FIELDS);
   lua_pop(L, 1);
 
   out->nlaunches = read_records(L, kernel, f, "launches", MANIFEST_MAX_LAUNCHES, out->launches, sizeof out->launches[0],

@@ -265,6 +265,8 @@ static void hint_key(checker *c, const schema_row *row, const char *key) {
     diag_hint(c->diags, "did you mean '%s'?", near);
   else if (advice)
     diag_hint(c->diags, "%s", advice);
+  else if (place && strcmp(place, key) == 0)
+    diag_hint(c->diags, "'%s' is a key of the top level: indent it less", key);
   else if (place)
     diag_hint(c->diags, "did you mean %s?", place);
   else if (schema_is_free_form(key))

@@ -55,8 +55,8 @@ void text_puts(text *t, const char *string) {
   text_add(t, string, strlen(string));
 }
 
-/* Switches the calling thread to the "C" locale. The C libraries in use return a constant object for it: no allocation.
- */
+/* Switches the calling thread to the "C" locale, for which the C libraries in use return a constant object: no
+ * allocation. */
 static locale_t enter_c_locale(locale_t *old) {
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   *old = c ? uselocale(c) : (locale_t)0;

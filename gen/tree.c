@@ -56,8 +56,7 @@ static diag_span event_span(reader *r) {
 
 /* ---- Bytes ---- */
 
-/* What libyaml would reject without a useful place, or accept although it makes a spec unreadable. Stops at the first.
- */
+/* What libyaml would reject without a useful place, or accept although it makes a spec unreadable; the first such. */
 static bool check_bytes(reader *r) {
   bool indentation = true;
   for (size_t i = 0; i < r->size;) {

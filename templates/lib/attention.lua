@@ -61,6 +61,14 @@ function attention.refuse(v, dtypes)
     if not dtypes[dtype] then return "attention.dtype." .. role .. ": " .. dtype .. " is not supported" end
   end
   if not element_ctype[v.dtype_out] then return "attention.dtype.out: " .. v.dtype_out .. " is not supported" end
+  -- Constants that kernels derive from these must be f32 too.
+  local largest = 2.0 ^ 127
+  if math.abs(v.scale) * attention.log2e > largest then
+    return ("attention.scale: %g is too large, scale * log2(e) must stay within 2^127"):format(v.scale)
+  end
+  if v.softcap > 0 and math.max(math.abs(v.scale), 1) / v.softcap > largest then
+    return ("attention.softcap: %g is too small, 1 / softcap and scale / softcap must stay within 2^127"):format(v.softcap)
+  end
   return nil
 end
 

@@ -264,6 +264,41 @@ static void every_field_counts_or_is_refused(void **state) {
 
 /* Random points of each family's space: legal ones render and differ only in what the schedule says; illegal ones have
  * a reason. */
+/* What no f32 or no parameter struct can hold is refused with the field's name, not found by a template. */
+static void extremes_are_refused_by_name(void **state) {
+  (void)state;
+  static const char *const extremes[][3] = {
+      {"scale", "3e38", "attention.scale: 3e+38 is too large"},
+      {"scale", "-3e38", "attention.scale: -3e+38 is too large"},
+      {"softcap", "1e-39", "attention.softcap: 1e-39 is too small"},
+  };
+  for (size_t n = 0; n < sizeof extremes / sizeof extremes[0]; n++) {
+    spec *s = changed_spec(extremes[n][0], extremes[n][1]);
+    gen_choice choices[GEN_MAX_FAMILIES];
+    int count;
+    assert_int_equal(gen_choices(s, NULL, choices, &count, NULL), GEN_OK);
+    for (int f = 0; f < count; f++)
+      if (choices[f].supported || !strstr(choices[f].reason, extremes[n][2]))
+        fail_msg("%s, %s: %s: '%s'", choices[f].family, extremes[n][0], extremes[n][1], choices[f].reason);
+    spec_free(s);
+  }
+  text many = {0};
+  text_puts(&many, "qkvc: 1\nname: t\nattention:\n  heads: 2\n  dim: 64\n  mask: k < t0[b, h, q, k]");
+  for (int n = 1; n < SPEC_MAX_PARAMS; n++)
+    text_printf(&many, " + t%d[b, h, q, k]", n);
+  text_puts(&many, "\n  params:\n");
+  for (int n = 0; n < SPEC_MAX_PARAMS; n++)
+    text_printf(&many, "    t%d: {type: i32, shape: [b, hq, len_q, len_k]}\n", n);
+  spec *s = fixture_spec(many.bytes);
+  gen_kernel *k;
+  gen_error error = {0};
+  assert_int_equal(gen_render(s, NULL, &k, &error), GEN_UNSUPPORTED);
+  if (strncmp(error.message, "attention.params: ", 18) != 0)
+    fail_msg("%s", error.message);
+  spec_free(s);
+  text_free(&many);
+}
+
 static void legal_schedules_render(void **state) {
   (void)state;
   spec *s = changed_spec(NULL, NULL);
@@ -366,6 +401,7 @@ int main(void) {
       cmocka_unit_test(sources_match_their_golden_files),
       cmocka_unit_test(sources_are_tidy_and_mapped),
       cmocka_unit_test(every_field_counts_or_is_refused),
+      cmocka_unit_test(extremes_are_refused_by_name),
       cmocka_unit_test(legal_schedules_render),
       cmocka_unit_test(every_zoo_like_spec_has_a_schedule_everywhere),
       cmocka_unit_test(rendering_takes_milliseconds),
