@@ -108,8 +108,7 @@ char *cache_file(const cache *c, const char *key) {
   return NULL;
 }
 
-/* ---- Reading -------------------------------------------------------------------------------------------------------
- */
+/* ---- Reading ---- */
 
 static int read_all(int fd, unsigned char *to, size_t size) {
   for (size_t done = 0; done < size;) {

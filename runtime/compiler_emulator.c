@@ -69,8 +69,7 @@ static const emu_file *find_header(const char *name) {
   return NULL;
 }
 
-/* ---- Which g++
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Which g++ ---- */
 
 static const char *compiler_path(void) {
   const char *chosen = getenv("QKV_EMU_CXX");
@@ -123,8 +122,7 @@ static qkv_status identity(char *out, size_t size) {
   return status;
 }
 
-/* ---- Files
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Files ---- */
 
 enum { FOLDER_SIZE = 512, PATH_SIZE = FOLDER_SIZE + 32 };
 
@@ -193,8 +191,7 @@ static bool write_inputs(const char *folder, const char *source) {
   return write_file(folder, "kernel.cu", source, strlen(source));
 }
 
-/* ---- Compiling
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Compiling ---- */
 
 /* "sm_90a" -> "-D__CUDA_ARCH__=900". */
 static void arch_flag(const char *arch, char *out, size_t size) {

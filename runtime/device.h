@@ -72,7 +72,7 @@ typedef struct device_base {
 extern const device_ops device_cuda; /* device_cuda.c */
 extern const device_ops device_emu;  /* device_emu.c */
 
-/* ---- Compilers: one per kind of image --------------------------------------------------------------------------------- */
+/* ---- Compilers: one per kind of image ---- */
 
 /* Turns source into an image. Stateless and thread safe. */
 typedef struct compiler_ops {

@@ -45,7 +45,7 @@ struct device_event {
   struct timespec when;
 };
 
-/* ---- Device ------------------------------------------------------------------------------------------------- */
+/* ---- Device ---- */
 
 /* $QKV_EMU_POLICY: "in-order", "reverse" or "random"; otherwise seed 0 is in order, 1 in reverse, others random. */
 static qkv_status choose_policy(uint64_t seed, emu_policy *out) {
@@ -108,7 +108,7 @@ static qkv_status emu_info(device *d, qkv_device_info *out) {
   return QKV_OK;
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 static qkv_status emu_alloc(device *d, size_t bytes, void **out) {
   (void)d;
@@ -161,7 +161,7 @@ static qkv_status emu_synchronize(device *d) {
   return QKV_OK;
 }
 
-/* ---- Modules ------------------------------------------------------------------------------------------------ */
+/* ---- Modules ---- */
 
 static bool write_all(int fd, const void *bytes, size_t size) {
   for (size_t done = 0; done < size;) {
@@ -279,7 +279,7 @@ static qkv_status emu_kernel(device *d, device_module *m, const char *entry, int
   return QKV_OK;
 }
 
-/* ---- Launch ------------------------------------------------------------------------------------------------- */
+/* ---- Launch ---- */
 
 /* The line of the generated source a return address belongs to; 0: unknown. Asks addr2line; the first frame that is not
  * the emulator's header is the kernel's. */
@@ -336,7 +336,7 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
   return error_set(QKV_DEVICE_ERROR, "emu: %s (%s)", fault.message, k->module->name);
 }
 
-/* ---- Events ------------------------------------------------------------------------------------------------- */
+/* ---- Events ---- */
 
 static qkv_status emu_event_create(device *d, device_event **out) {
   (void)d;

@@ -67,7 +67,7 @@ QKV_API const char *qkv_status_name(qkv_status status);
 /* "0.1.0" of the library in use. */
 QKV_API const char *qkv_version(void);
 
-/* ---- Engine ---------------------------------------------------------------------------------------------------- */
+/* ---- Engine ---- */
 
 typedef enum qkv_log_level { QKV_LOG_WARNING = 1, QKV_LOG_INFO = 2, QKV_LOG_DEBUG = 3 } qkv_log_level;
 typedef void (*qkv_log_fn)(qkv_log_level level, const char *message, void *user);
@@ -104,7 +104,7 @@ typedef struct qkv_counters {
 } qkv_counters;
 QKV_API void qkv_get_counters(const qkv_engine *engine, qkv_counters *out);
 
-/* ---- Device memory: what a program without another allocator needs; tensors may come from anywhere ------------------ */
+/* ---- Device memory: what a program without another allocator needs; tensors may come from anywhere ---- */
 
 typedef struct qkv_device_info {
   size_t size;
@@ -126,7 +126,7 @@ QKV_API qkv_status qkv_copy_to_host(qkv_engine *engine, void *host, const void *
 /* Waits for all work of the device and reports its errors. */
 QKV_API qkv_status qkv_synchronize(qkv_engine *engine);
 
-/* ---- Specs ------------------------------------------------------------------------------------------------------- */
+/* ---- Specs ---- */
 
 /* Loads a spec from a file, or from text when the string contains a newline. */
 QKV_API qkv_status qkv_spec_load(qkv_engine *engine, const char *path_or_text, qkv_spec **out);
@@ -171,7 +171,7 @@ QKV_API qkv_status qkv_spec_json(const qkv_spec *spec, char **out);
 QKV_API qkv_status qkv_json_schema(char **out);
 QKV_API void qkv_string_free(char *string);
 
-/* ---- Generating and compiling without launching ------------------------------------------------------------------------ */
+/* ---- Generating and compiling without launching ---- */
 
 typedef struct qkv_build_options {
   size_t size;
@@ -219,7 +219,7 @@ QKV_API qkv_status qkv_explain(qkv_engine *engine, const qkv_spec *spec, const q
  * without an engine. *healthy is nonzero when kernels can be compiled and run on a GPU. */
 QKV_API qkv_status qkv_doctor(const qkv_options *opt, int json, int *healthy, char **out);
 
-/* ---- Cache ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Cache ---- */
 
 typedef struct qkv_cache_entry {
   size_t size;
@@ -233,7 +233,7 @@ QKV_API qkv_status qkv_cache_clear(qkv_engine *engine, int only_invalid, int64_t
 /* The directory in use, "" when the cache is memory only. Valid as long as the engine. */
 QKV_API const char *qkv_cache_path(const qkv_engine *engine);
 
-/* ---- Attention ------------------------------------------------------------------------------------------------------------- */
+/* ---- Attention ---- */
 
 /* A view of memory. Strides count elements and may be anything, 0 included, negative too. rank <= 5. */
 typedef struct qkv_tensor {

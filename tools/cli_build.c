@@ -98,8 +98,7 @@ static void run_jobs(qkv_engine *engine, job *jobs, int count) {
   cli_progress_end();
 }
 
-/* ---- Report ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Report ---- */
 
 static double build_seconds(const qkv_build_report *r) {
   return r->render_seconds + r->compile_seconds + r->load_seconds;

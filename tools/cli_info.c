@@ -15,8 +15,7 @@ static void print_text(char *text) {
   qkv_string_free(text);
 }
 
-/* ---- explain --------------------------------------------------------------------------------------------------------
- */
+/* ---- explain ---- */
 
 static const cli_option explain_options[] = {CLI_KERNEL_OPTIONS,
                                              {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
@@ -55,8 +54,7 @@ const cli_command cli_explain_command = {"explain",
                                          run_explain,
                                          NULL};
 
-/* ---- doctor ---------------------------------------------------------------------------------------------------------
- */
+/* ---- doctor ---- */
 
 static const cli_option json_options[] = {{"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
                                           {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
@@ -85,8 +83,7 @@ const cli_command cli_doctor_command = {"doctor",
                                         run_doctor,
                                         NULL};
 
-/* ---- schema ---------------------------------------------------------------------------------------------------------
- */
+/* ---- schema ---- */
 
 static const cli_option no_options[] = {{NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
@@ -112,8 +109,7 @@ const cli_command cli_schema_command = {
     run_schema,
     NULL};
 
-/* ---- completion -----------------------------------------------------------------------------------------------------
- */
+/* ---- completion ---- */
 
 static void print_option_words(const cli_option *table) {
   for (const cli_option *o = table; o && o->name; o++)

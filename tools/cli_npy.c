@@ -36,8 +36,7 @@ static bool refuse(char error[NPY_ERROR_SIZE], const char *format, ...) {
   return false;
 }
 
-/* ---- Header: a Python dict literal of three known keys ------------------------------------------------------------
- */
+/* ---- Header: a Python dict literal of three known keys ---- */
 
 typedef struct cursor {
   const char *at, *end;

@@ -20,7 +20,7 @@ const cli_option cli_global_options[] = {
     {"help", 'h', CLI_FLAG, &cli_global.help, NULL, "print this help"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
-/* ---- Near names ------------------------------------------------------------------------------------------------- */
+/* ---- Near names ---- */
 
 enum { NEAR_MAX = 40 };
 
@@ -62,8 +62,7 @@ const char *cli_nearest(const char *word, const char *const *names, int count) {
   return best;
 }
 
-/* ---- Parsing -------------------------------------------------------------------------------------------------------
- */
+/* ---- Parsing ---- */
 
 bool cli_parse_count(const char *word, int64_t *out) {
   if (!isdigit((unsigned char)word[0]))
@@ -237,8 +236,7 @@ int cli_parse(const cli_command *command, int argc, char **argv) {
   return positional;
 }
 
-/* ---- Help -----------------------------------------------------------------------------------------------------------
- */
+/* ---- Help ---- */
 
 static void print_options(const cli_option *table) {
   for (const cli_option *o = table; o && o->name; o++) {

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Sizes ----------------------------------------------------------------------------------------------------------
- */
+/* ---- Sizes ---- */
 
 double problem_dense_flops(const problem *p) {
   return 2.0 * (double)p->batch * p->info.heads_q * (double)p->len_q * (double)p->len_k *
@@ -128,8 +127,7 @@ int problem_size(problem *p, const problem_request *r) {
   return EXIT_OK;
 }
 
-/* ---- Host tensors ---------------------------------------------------------------------------------------------------
- */
+/* ---- Host tensors ---- */
 
 static int out_of_memory(const char *name) {
   cli_error("out of memory for %s", name);
@@ -286,8 +284,7 @@ int problem_fill(problem *p, const problem_request *r) {
   return code ? code : check_param_names(p, r);
 }
 
-/* ---- Device tensors
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Device tensors ---- */
 
 static size_t host_bytes(const problem_tensor *t) {
   return (size_t)tensor_count(&t->host) * (size_t)dtype_bytes(t->host.dtype);

@@ -47,8 +47,7 @@ typedef struct outcome {
   double median, fastest, slowest, flops, bytes;
 } outcome;
 
-/* ---- The run
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- The run ---- */
 
 /* Renders and compiles (the report has registers and schedule), then loads. */
 static int prepare(problem *p, outcome *result, qkv_op **op) {
@@ -145,8 +144,7 @@ static int execute(problem *p, outcome *result) {
   return code;
 }
 
-/* ---- Report
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Report ---- */
 
 static void print_error(const char *name, const tensor_error *e, bool present) {
   if (present)
@@ -229,8 +227,7 @@ static void print_json(problem *p, const outcome *r, const char *again) {
   json_close(&j, '}');
 }
 
-/* ---- Reproducer
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Reproducer ---- */
 
 /* Appends a word, quoted for a shell when it needs it. */
 static void append(FILE *out, const char *option, const char *word) {
@@ -283,8 +280,7 @@ static char *reproducer(const problem *p, const char *spec) {
   return NULL;
 }
 
-/* ---- Command
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Command ---- */
 
 static int open_problem(problem *p, const char *path) {
   qkv_status status = cli_open("auto", &p->engine);

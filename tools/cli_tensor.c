@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Number formats
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Number formats ---- */
 
 /* exponent and mantissa: bits of a small float format, 0 for the others; infinite: it has infinities (e4m3 has none:
  * its largest pattern is NaN, the one below is 448). */
@@ -92,8 +91,7 @@ void element_set(void *data, qkv_dtype dtype, int64_t n, double value) {
   }
 }
 
-/* ---- Tensors
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 int64_t tensor_count(const qkv_tensor *t) {
   int64_t count = 1;
@@ -135,8 +133,7 @@ void tensor_fill_random(qkv_tensor *t, uint64_t seed) {
   }
 }
 
-/* ---- .npy files
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- .npy files ---- */
 
 static double npy_get(const npy_array *a, bool bits16, int64_t n) {
   switch (a->type) {
@@ -224,8 +221,7 @@ bool tensor_to_npy(const qkv_tensor *t, bool bits16, const char *path, char erro
   return ok;
 }
 
-/* ---- Comparison ----------------------------------------------------------------------------------------------------
- */
+/* ---- Comparison ---- */
 
 tensor_error tensor_compare(const qkv_tensor *got, const qkv_tensor *want) {
   tensor_error result = {.bad_at = -1};

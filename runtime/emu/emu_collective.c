@@ -11,8 +11,7 @@ const char *collective_name(emu_collective kind) {
   return names[kind];
 }
 
-/* ---- Meeting
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Meeting ---- */
 
 static void check_company(const emu_operands *mine, int first, const emu_warp *warp) {
   const char *name = collective_name(mine->kind);
@@ -59,8 +58,7 @@ static emu_operands *lane_operands(int first, int lane) {
   return machine.threads[first + lane].operands;
 }
 
-/* ---- What is computed
- * --------------------------------------------------------------------------------------------------- */
+/* ---- What is computed ---- */
 
 static void shuffle(int first, bool by_xor) {
   uint32_t values[EMU_WARP];
@@ -164,8 +162,7 @@ static void compute(int first) {
   }
 }
 
-/* ---- Entries of the api: their return address is a place in the kernel
- * ----------------------------------------------------- */
+/* ---- Entries of the api: their return address is a place in the kernel ---- */
 
 uint32_t collective_shuffle_xor(uint32_t value, int lane_mask) {
   emu_operands o = {.kind = EMU_SHUFFLE_XOR, .value = value, .argument = lane_mask};

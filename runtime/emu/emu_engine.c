@@ -54,8 +54,7 @@ void machine_close(void) {
   machine = (emu_machine){.current = -1};
 }
 
-/* ---- Order
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Order ---- */
 
 uint32_t machine_random(uint32_t below) { /* splitmix64 */
   uint64_t z = machine.random += 0x9e3779b97f4a7c15u;
@@ -109,8 +108,7 @@ void machine_wait(void) {
   fiber_switch(self, next);
 }
 
-/* ---- Threads and blocks
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Threads and blocks ---- */
 
 static void thread_body(void) {
   machine.launch->entry(machine.launch->params);
@@ -185,8 +183,7 @@ bool machine_run(const emu_launch *launch) {
   return ok;
 }
 
-/* ---- The table kernels are bound to
- * ------------------------------------------------------------------------------------------ */
+/* ---- The table kernels are bound to ---- */
 
 static int thread_index(void) {
   return machine.current;

@@ -28,8 +28,7 @@ enum {
 /* The order in which runnable threads go on. */
 typedef enum emu_policy { EMU_IN_ORDER, EMU_REVERSE, EMU_RANDOM } emu_policy;
 
-/* ---- Faults (emu_fault.c)
- * ----------------------------------------------------------------------------------------------- */
+/* ---- Faults (emu_fault.c) ---- */
 
 /* The first fault of a launch. `kind` opens every message; tests and users tell faults apart by it. */
 typedef struct emu_fault {
@@ -54,8 +53,7 @@ void fault_raise(const char *kind, const char *format, ...) __attribute__((noret
 /* Records a fault that belongs to the whole block. */
 void fault_block(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- The machine (emu_engine.c)
- * ----------------------------------------------------------------------------------------- */
+/* ---- The machine (emu_engine.c) ---- */
 
 /* One cp.async on its way. */
 typedef struct emu_copy {
@@ -149,8 +147,7 @@ static inline emu_warp *machine_warp(int thread) {
   return &machine.warps[thread / EMU_WARP];
 }
 
-/* ---- Effects on memory (emu_effect.c) and device memory (emu_memory.c)
- * ----------------------------------------------------- */
+/* ---- Effects on memory (emu_effect.c) and device memory (emu_memory.c) ---- */
 
 typedef enum emu_effect { EFFECT_READ, EFFECT_WRITE } emu_effect;
 
@@ -168,8 +165,7 @@ void memory_forget_freed(void);
 /* Describes where an address lies relative to what is or was allocated. Returns the kind of fault. */
 const char *memory_describe(const void *address, int bytes, char *out, size_t size);
 
-/* ---- Happens-before of shared memory (emu_clock.c)
- * --------------------------------------------------------------------------- */
+/* ---- Happens-before of shared memory (emu_clock.c) ---- */
 
 bool clock_start_block(int threads, int shared_bytes);
 void clock_free(void);
@@ -180,8 +176,7 @@ void clock_copy_end(int agent, uint32_t offset, int bytes);
 /* Everything before, in any of these agents, comes before everything after, in all of them. */
 void clock_join(const int *agents, int count);
 
-/* ---- Primitives
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Primitives ---- */
 
 void barrier_block(int id, int threads);     /* emu_barrier.c */
 void barrier_report(char *out, size_t size); /* who waits where, for the deadlock report */

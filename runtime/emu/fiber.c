@@ -51,8 +51,7 @@ void fiber_stacks_unmap(fiber_stacks *stacks) {
   *stacks = (fiber_stacks){NULL, 0, 0, 0};
 }
 
-/* ---- AddressSanitizer
- * ------------------------------------------------------------------------------------------------- */
+/* ---- AddressSanitizer ---- */
 
 #if FIBER_ASAN
 static fiber *leaving; /* whose bounds the first arrival on another stack learns */
@@ -87,8 +86,7 @@ static void forget_frames(const fiber *f) {
 }
 #endif
 
-/* ---- The switch
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- The switch ---- */
 
 static fiber *entering;           /* the fiber that runs first_run */
 static void (*body_of_all)(void); /* every fiber of a block runs the same body, which does not return */

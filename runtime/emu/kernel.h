@@ -27,8 +27,7 @@ EMU_EXPORT int qkv_emu_abi() {
   return EMU_ABI;
 }
 
-/* ---- Keywords
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Keywords ---- */
 
 #define __global__
 #define __device__
@@ -70,8 +69,7 @@ EMU_PURE emu_dim3 emu_grid_size() {
     return sizeof(qkv_params);                                                                                         \
   }
 
-/* ---- Access callbacks
- * -------------------------------------------------------------------------------------------------- */
+/* ---- Access callbacks ---- */
 
 /* What may be unaligned, or is of odd size, is checked byte by byte. */
 static EMU_PLAIN void emu_access_bytes(const void *address, unsigned long bytes, int write, const void *pc) {
@@ -147,8 +145,7 @@ EMU_HIDDEN EMU_LOOP void *memset(void *to, int value, unsigned long bytes) {
   return to;
 }
 
-/* ---- Vector types: moved as one access of their whole size, which the compiler would split
- * --------------------------------- */
+/* ---- Vector types: moved as one access of their whole size, which the compiler would split ---- */
 
 #define EMU_VECTOR_COMMON(name)                                                                                        \
   name() = default;                                                                                                    \
@@ -189,8 +186,7 @@ EMU_VECTOR4(int4, int)
 EMU_VECTOR4(uint4, unsigned)
 EMU_VECTOR4(float4, float)
 
-/* ---- Built-in functions of CUDA
- * ---------------------------------------------------------------------------------------------- */
+/* ---- Built-in functions of CUDA ---- */
 
 EMU_PURE float __int_as_float(int bits) {
   return format_float((uint32_t)bits);
@@ -255,8 +251,7 @@ EMU_PURE float rsqrtf(float x) {
   return 1.0f / sqrtf(x);
 }
 
-/* ---- Twins of templates/prim
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- Twins of templates/prim ---- */
 
 EMU_PURE unsigned char *shared_arena() {
   return emu->shared();

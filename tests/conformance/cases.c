@@ -212,7 +212,7 @@ qkv_dtype case_dtype_out(const test_case *c) {
   return (qkv_dtype)(c->out > 0 ? c->out - 1 : c->dtype);
 }
 
-/* ---- Lists and patterns ------------------------------------------------------------------------------------------ */
+/* ---- Lists and patterns ---- */
 
 void case_list_add(case_list *list, const test_case *c) {
   if (list->count == list->capacity) {

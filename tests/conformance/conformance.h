@@ -16,7 +16,7 @@
 
 #include "qkv.h"
 
-/* ---- Cases (cases.c) --------------------------------------------------------------------------------------------- */
+/* ---- Cases (cases.c) ---- */
 
 enum { TEXT_FIELD = 160, CASE_LINE = 1600, MESSAGE_SIZE = 600 };
 
@@ -91,7 +91,7 @@ int64_t case_dim_v(const test_case *c);
 qkv_dtype case_dtype_kv(const test_case *c);
 qkv_dtype case_dtype_out(const test_case *c);
 
-/* ---- Specs (build_spec.c) ---------------------------------------------------------------------------------------- */
+/* ---- Specs (build_spec.c) ---- */
 
 enum { SPEC_TEXT = 4096, MAX_PARAMS = 8 };
 
@@ -109,7 +109,7 @@ int spec_params(const test_case *c, const param_rule *rules[MAX_PARAMS]);
 /* The spec as YAML. */
 void spec_build(const test_case *c, char text[SPEC_TEXT]);
 
-/* ---- Inputs (inputs.c) ------------------------------------------------------------------------------------------- */
+/* ---- Inputs (inputs.c) ---- */
 
 typedef struct input_param {
   const param_rule *rule;
@@ -144,7 +144,7 @@ float round_to(qkv_dtype dtype, float x);
 /* Allocation that ends the program when there is no memory; zeroed. */
 void *must_alloc(size_t bytes);
 
-/* ---- Memory (tensors.c) ------------------------------------------------------------------------------------------ */
+/* ---- Memory (tensors.c) ---- */
 
 typedef struct layout_rule {
   const char *name;
@@ -191,7 +191,7 @@ void guarded_free(guarded *m);
 
 int dtype_bytes(qkv_dtype dtype);
 
-/* ---- Solving (solve.c) ------------------------------------------------------------------------------------------- */
+/* ---- Solving (solve.c) ---- */
 
 /* What a run gave, in canonical order: o [b][lq][hq][dv], lse [b][hq][lq]. */
 typedef struct result {
@@ -227,7 +227,7 @@ bool solve_reference(const test_case *c, const inputs *in, result *out);
 void result_free(result *r);
 void session_close(session *s);
 
-/* ---- Verdicts (check.c, invariances.c) --------------------------------------------------------------------------- */
+/* ---- Verdicts (check.c, invariances.c) ---- */
 
 typedef enum outcome { PASSED, FAILED, REFUSED } outcome;
 
@@ -267,7 +267,7 @@ void check_case(session *s, const test_case *c, verdict *out);
 /* The check against the reference. */
 void check_reference(session *s, const test_case *c, verdict *out);
 
-/* ---- Sets (sets.c, grid.c) --------------------------------------------------------------------------------------- */
+/* ---- Sets (sets.c, grid.c) ---- */
 
 /* Adds the named set's cases. False for an unknown name. */
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out);

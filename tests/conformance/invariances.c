@@ -71,7 +71,7 @@ static void against_base(base *a, const char *what, const test_case *c, const in
   result_free(&got);
 }
 
-/* ---- The same numbers elsewhere in memory, or computed again ----------------------------------------------------- */
+/* ---- The same numbers elsewhere in memory, or computed again ---- */
 
 static void check_repeat(session *s, const test_case *c, verdict *out) {
   base a;
@@ -131,7 +131,7 @@ static void check_guards(session *s, const test_case *c, verdict *out) {
   base_close(&a);
 }
 
-/* ---- Parts of a case --------------------------------------------------------------------------------------------- */
+/* ---- Parts of a case ---- */
 
 static void slice(float **data, int64_t from, int64_t count) {
   float *part = must_alloc((size_t)count * sizeof(float));
@@ -234,7 +234,7 @@ static void check_decode(session *s, const test_case *c, verdict *out) {
   base_close(&a);
 }
 
-/* ---- What a row does not see ------------------------------------------------------------------------------------- */
+/* ---- What a row does not see ---- */
 
 /* visible[((b * hq + h) * lq + i) * lk + k], read off the reference: with q = 0 and v one-hot, o shows the keys seen.
  */
@@ -324,7 +324,7 @@ static void check_invisible(session *s, const test_case *c, verdict *out) {
   base_close(&a);
 }
 
-/* ---- Equal specs ------------------------------------------------------------------------------------------------- */
+/* ---- Equal specs ---- */
 
 /* Windows that cover everything give the bits of causal. Bottom-right alignment, so that lk - 1 is far enough. */
 static void check_wide_window(session *s, const test_case *c, verdict *out) {
@@ -390,7 +390,7 @@ static void check_no_sink(session *s, const test_case *c, verdict *out) {
   base_close(&a);
 }
 
-/* ---- Other kernels of the same spec ------------------------------------------------------------------------------ */
+/* ---- Other kernels of the same spec ---- */
 
 /* Schedules of attention_forward_sm80, from the smallest tiles to the largest; those a device or a dim cannot do are
  * skipped when the library refuses them as schedules. The first three differ in every axis and are all an emulator is

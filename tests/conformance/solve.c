@@ -94,7 +94,7 @@ static bool failed(result *r, const char *stage, qkv_status status, const qkv_en
   return true;
 }
 
-/* ---- Results ----------------------------------------------------------------------------------------------------- */
+/* ---- Results ---- */
 
 static float *load_output(guarded *m, int64_t count, result *out) {
   if (m->before == NULL)
@@ -126,7 +126,7 @@ void result_free(result *r) {
   *r = (result){0};
 }
 
-/* ---- The reference ----------------------------------------------------------------------------------------------- */
+/* ---- The reference ---- */
 
 /* Changes a case so that the result is wrong in one way. */
 static void plant(test_case *c) {
@@ -219,7 +219,7 @@ static bool solve_stand_in(const test_case *c, const inputs *in, result *out) {
   return ok;
 }
 
-/* ---- The device -------------------------------------------------------------------------------------------------- */
+/* ---- The device ---- */
 
 static void drop_op(cached_op *e) {
   qkv_op_free(e->op);

@@ -43,7 +43,7 @@ bool layout_shares(int layout, char dimension) {
   return strchr(layouts[layout].shared, dimension) != NULL;
 }
 
-/* ---- Number formats ---------------------------------------------------------------------------------------------- */
+/* ---- Number formats ---- */
 
 int dtype_bytes(qkv_dtype dtype) {
   switch (dtype) {
@@ -140,7 +140,7 @@ float round_to(qkv_dtype dtype, float x) {
   return x;
 }
 
-/* ---- Buffers ----------------------------------------------------------------------------------------------------- */
+/* ---- Buffers ---- */
 
 /* Fills memory with the guard's value. Integers and booleans get all ones, which no index or flag can be. */
 static void fill_guard(unsigned char *to, size_t bytes, qkv_dtype dtype, int kind) {
