@@ -1,9 +1,11 @@
 /* lua_host.h: the Lua state that templates run in: sandboxed, budgeted and reproducible.
  *
  * What template code sees: assert error getmetatable ipairs pairs select setmetatable tonumber tostring type, string
- * (without dump, pack, unpack), table, math (without random and trigonometry). Globals are strict: reading or assigning
- * an undefined one is an error. `pairs` visits keys in sorted order, `table.sort` is stable, and nothing prints an
- * address, so that output never depends on hash seeds or memory layout. Memory and instructions are limited.
+ * (without dump, pack, unpack), table (without move), math (without random and trigonometry). Globals are strict:
+ * reading or assigning an undefined one is an error. `pairs` visits keys in sorted order, `table.sort` is stable, and
+ * nothing prints an address, so that output never depends on hash seeds or memory layout. Memory and instructions are
+ * limited, which ends runaway templates; a hostile one can still be slow inside one library call, such as a pattern
+ * match.
  *
  * Work on the state happens in protected C functions (host_run); inside them any failure is thrown with luaL_error or
  * host_raise, so the code between needs no checks. What such a function allocates outside Lua must belong to its

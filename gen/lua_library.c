@@ -1,7 +1,8 @@
 /* lua_library.c: the allowed part of Lua's standard library, and replacements for what is not reproducible in it.
  *
  * Replaced: pairs (sorted keys instead of hash order), tostring and string.format (refuse values that print as an
- * address), table.sort (stable; Lua's own picks pivots by the clock). Arithmetic on strings is switched off. */
+ * address), table.sort (stable; Lua's own picks pivots by the clock), setmetatable (no finalizers: they run at the whim
+ * of the collector, and beyond the instruction budget). Arithmetic on strings is switched off. */
 #include "lua_library.h"
 
 #include <lauxlib.h>
@@ -147,6 +148,19 @@ static int printable_format(lua_State *L) {
   return 1;
 }
 
+/* ---- setmetatable ---- */
+
+/* Upvalue 1: the library's own. */
+static int plain_setmetatable(lua_State *L) {
+  if (lua_istable(L, 2) && lua_getfield(L, 2, "__gc") != LUA_TNIL)
+    return luaL_error(L, "setmetatable: templates have no finalizers (__gc)");
+  lua_settop(L, 2);
+  lua_pushvalue(L, lua_upvalueindex(1));
+  lua_insert(L, 1);
+  lua_call(L, 2, 1);
+  return 1;
+}
+
 /* ---- sort ---- */
 
 /* Whether the value at index a comes before the one at index b. Index 2 of the stack: the order function, or nil. */
@@ -231,6 +245,9 @@ void library_open(lua_State *L, int globals) {
   lua_call(L, 0, 1);
   copy_names(L, globals,
              NAMES("assert", "error", "getmetatable", "ipairs", "select", "setmetatable", "tonumber", "type"));
+  lua_getfield(L, globals, "setmetatable");
+  lua_pushcclosure(L, plain_setmetatable, 1);
+  lua_setfield(L, globals, "setmetatable");
   lua_pushcfunction(L, sorted_pairs);
   lua_setfield(L, globals, "pairs");
   lua_pushcfunction(L, printable_tostring);
@@ -246,7 +263,7 @@ void library_open(lua_State *L, int globals) {
   host_freeze(L, "string", true);
   lua_setfield(L, globals, "string");
 
-  open_module(L, luaopen_table, "table", NAMES("concat", "insert", "move", "pack", "remove", "unpack"));
+  open_module(L, luaopen_table, "table", NAMES("concat", "insert", "pack", "remove", "unpack"));
   lua_pushcfunction(L, stable_sort);
   lua_setfield(L, -2, "sort");
   host_freeze(L, "table", true);

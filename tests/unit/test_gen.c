@@ -568,6 +568,19 @@ static void masks_are_explained(void **state) {
     gen_explain_mask(s, &out);
     if (!strstr(out.bytes, cases[n][1]))
       fail_msg("mask %s is explained as\n%s", cases[n][0], out.bytes);
+    long allowed = 0;
+    for (text partial = {.failed = true}; partial.failed; allowed++) { /* until the memory suffices */
+      text_free(&partial);
+      arena_malloc = failing_malloc;
+      allocations_left = allowed;
+      gen_explain_mask(s, &partial);
+      arena_malloc = malloc;
+      if (!partial.failed) {
+        assert_string_equal(partial.bytes, out.bytes);
+        text_free(&partial);
+      }
+    }
+    assert_true(allowed > 1);
     spec_free(s);
     text_free(&source);
     text_free(&out);

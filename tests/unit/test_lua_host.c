@@ -58,7 +58,8 @@ static void nothing_dangerous_exists(void **state) {
     snprintf(expected, sizeof expected, "!kernels/x.cu:1: undefined name '%s'", names[n]);
     check(source, expected);
   }
-  static const char *const fields[] = {"string.dump", "string.pack", "math.random", "math.randomseed", "math.sin"};
+  static const char *const fields[] = {"string.dump",     "string.pack", "math.random",
+                                       "math.randomseed", "math.sin",    "table.move"};
   for (size_t n = 0; n < sizeof fields / sizeof fields[0]; n++) {
     char source[64], expected[128];
     const char *dot = strchr(fields[n], '.');
@@ -154,6 +155,11 @@ static void limits_end_runaway_templates(void **state) {
   assert_int_equal(run_source("local function f(n) return 1 + f(n + 1) end return f(1)", &result), GEN_TEMPLATE);
   assert_non_null(strstr(result.bytes, "kernels/x.cu:1: stack overflow"));
   text_free(&result);
+  /* A finalizer would run beyond the budget when the state closes. */
+  assert_int_equal(run_source("setmetatable({}, {__gc = function() while true do end end})", &result), GEN_TEMPLATE);
+  assert_string_equal(result.bytes, "!kernels/x.cu:1: setmetatable: templates have no finalizers (__gc)");
+  text_free(&result);
+  check("return setmetatable({}, {__index = function(_, key) return key .. '!' end}).x", "x!");
 }
 
 static void errors_carry_their_place(void **state) {
