@@ -10,7 +10,7 @@ enum {
 };
 
 void diags_init(diags *d, arena *memory, const char *file, const char *text_bytes, size_t size) {
-  *d = (diags){.file = file ? file : "<text>", .text = text_bytes, .size = size, .memory = memory};
+  *d = (diags){.file = file ? file : "<text>", .text = text_bytes ? text_bytes : "", .size = size, .memory = memory};
 }
 
 /* A message in the arena of d, or NULL: a diagnostic must not tear down what its caller is doing. */

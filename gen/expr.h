@@ -133,7 +133,8 @@ void expr_print(const expr *e, const expr_param *params, text *out);
  * max_i32, abs_i32, min_f32, max_f32, abs_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32. */
 void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT], text *out);
 
-/* The nearest f32, which must be finite, as a hex literal of CUDA C++: exact, and no locale's business. */
+/* The nearest f32 as a hex literal of CUDA C++: exact, and no locale's business. Infinity is 2^128, which no f32 holds.
+ */
 void expr_print_f32(double value, text *out);
 
 /* Values for the evaluator. `read` returns parameter `param` at `index` (already clamped by the callee to the tensor's

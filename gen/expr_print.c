@@ -183,8 +183,9 @@ void expr_print(const expr *e, const expr_param *params, text *out) {
 void expr_print_f32(double value, text *out) {
   float rounded = (float)value;
   int exponent = 0;
-  double fraction = frexp(fabs((double)rounded), &exponent); /* in [0.5, 1), or 0 */
-  unsigned bits = (unsigned)ldexp(fraction, 25);             /* the leading 1, then 6 hex digits */
+  double size = isinf(rounded) ? 0x1p128 : fabs((double)rounded);
+  double fraction = frexp(size, &exponent);      /* in [0.5, 1), or 0 */
+  unsigned bits = (unsigned)ldexp(fraction, 25); /* the leading 1, then 6 hex digits */
   char digits[8];
   size_t length = 6;
   snprintf(digits, sizeof digits, "%06x", bits & 0xFFFFFF);

@@ -254,10 +254,12 @@ static double c_read(int param, int i, int j) {
   return random_read(&random_salt, param, index);
 }
 
-/* e with float constants rounded to f32, as the text has them. */
+/* e with float constants rounded to f32, as the text has them. Those beyond f32, which the parser refuses, become 1. */
 static const expr *round_constants(arena *a, const expr *e) {
+  if (e->op == EXPR_CONST && e->type == EXPR_FLOAT)
+    return expr_float(a, isfinite((float)e->real) ? (double)(float)e->real : 1.0);
   if (e->op == EXPR_CONST)
-    return e->type == EXPR_FLOAT ? expr_float(a, (double)(float)e->real) : e;
+    return e;
   expr *copy = expr_node(a, e->op, e->type, e->at);
   *copy = *e;
   for (int n = 0; n < e->nargs; n++)
