@@ -4,8 +4,6 @@
 #include "device.h"
 
 void image_free(device_image *image) {
-  if (!image)
-    return;
   free(image->bytes);
   free(image->log);
   *image = (device_image){0};

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache.h"
+#include "cache_internal.h"
 #include "manifest.h"
 #include "text.h"
 
@@ -311,6 +312,7 @@ static void test_unusable_directories(void **state) {
   cache_close(c);
 }
 
+#define RESTORE(name, value) ((value) ? setenv(name, value, 1) : unsetenv(name), free(value))
 static void test_directory_choice(void **state) {
   (void)state;
   const char *home = getenv("HOME"), *xdg = getenv("XDG_CACHE_HOME"), *own = getenv("QKV_CACHE_DIR");
@@ -344,10 +346,35 @@ static void test_directory_choice(void **state) {
     cache_close(c);
   }
   assert_int_equal(warnings, 0);
-#define RESTORE(name, value) ((value) ? setenv(name, value, 1) : unsetenv(name), free(value))
   RESTORE("HOME", saved_home);
   RESTORE("XDG_CACHE_HOME", saved_xdg);
   RESTORE("QKV_CACHE_DIR", saved_own);
+}
+
+/* Containers with an arbitrary user id have HOME unset or "/": the password file's home then, and never "/.cache". */
+static void test_no_home(void **state) {
+  (void)state;
+  static const char *const homes[] = {NULL, "", "/", "relative"};
+  const struct passwd *user = getpwuid(geteuid());
+  char want[600] = "", *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+  char *xdg = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
+  char *own = getenv("QKV_CACHE_DIR") ? strdup(getenv("QKV_CACHE_DIR")) : NULL;
+  unsetenv("XDG_CACHE_HOME");
+  unsetenv("QKV_CACHE_DIR");
+  if (user && user->pw_dir[0] == '/' && user->pw_dir[1])
+    snprintf(want, sizeof want, "%s/.cache/qkvc", user->pw_dir);
+  for (size_t n = 0; n < sizeof homes / sizeof *homes; n++) {
+    if (homes[n])
+      setenv("HOME", homes[n], 1);
+    else
+      unsetenv("HOME");
+    char *chosen = cache_choose_directory();
+    assert_string_equal(chosen, want);
+    free(chosen);
+  }
+  RESTORE("HOME", home);
+  RESTORE("XDG_CACHE_HOME", xdg);
+  RESTORE("QKV_CACHE_DIR", own);
 }
 
 /* A relative directory stays where it was when the process goes elsewhere. */
@@ -589,14 +616,13 @@ static void test_speed(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {TEST(test_round_trip),       TEST(test_keys_differ),
-                                     TEST(test_any_compiler),     TEST(test_damage),
-                                     TEST(test_swapped_entries),  TEST(test_strange_entries),
-                                     TEST(test_foreign_owner),    TEST(test_unusable_directories),
-                                     TEST(test_directory_choice), TEST(test_relative_directory),
-                                     TEST(test_bad_size_limit),   TEST(test_failing_calls),
-                                     TEST(test_failing_reads),    TEST(test_directory_vanishes),
-                                     TEST(test_processes),        TEST(test_size_limit),
-                                     TEST(test_list_and_clear),   TEST(test_speed)};
+  const struct CMUnitTest tests[] = {
+      TEST(test_round_trip),    TEST(test_keys_differ),          TEST(test_any_compiler),
+      TEST(test_damage),        TEST(test_swapped_entries),      TEST(test_strange_entries),
+      TEST(test_foreign_owner), TEST(test_unusable_directories), TEST(test_directory_choice),
+      TEST(test_no_home),       TEST(test_relative_directory),   TEST(test_bad_size_limit),
+      TEST(test_failing_calls), TEST(test_failing_reads),        TEST(test_directory_vanishes),
+      TEST(test_processes),     TEST(test_size_limit),           TEST(test_list_and_clear),
+      TEST(test_speed)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
