@@ -38,17 +38,22 @@ static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build
   return QKV_OK;
 }
 
-/* FLOPs and bytes of workload n. False when the mask's parameters would have to be known. */
-static int workload_cost(const qkv_spec *s, int n, double *flops, double *bytes) {
+/* FLOPs and bytes of workload n. NULL, or why the FLOPs are not known. */
+static const char *workload_cost(const qkv_spec *s, int n, double *flops, double *bytes) {
+  const double most = 3e7; /* evaluations of the mask, less than a second */
+  double pairs = 0;
   const spec_workload *w = &s->parsed->workloads[n];
   qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
   args.q = qkv_tensor_dense(NULL, QKV_F32, 4, (int64_t[]){w->batch, w->len_q, s->parsed->heads_q, s->parsed->dim_qk});
   args.k = qkv_tensor_dense(NULL, QKV_F32, 4, (int64_t[]){w->batch, w->len_k, s->parsed->heads_kv, s->parsed->dim_qk});
   *flops = 0;
-  if (qkv_work(s, &args, flops, bytes) == QKV_OK)
-    return 1;
   qkv_work(s, &args, NULL, bytes);
-  return 0;
+  if (work_visible(s->parsed, &args, most, &pairs) != QKV_OK)
+    return "the mask depends on parameters";
+  if (pairs < 0)
+    return "too many keys to ask the mask one by one";
+  *flops = 2.0 * (s->parsed->dim_qk + s->parsed->dim_v) * pairs;
+  return NULL;
 }
 
 static double ratio(double a, double b) {
@@ -121,7 +126,7 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
   for (int n = 0; n < x->spec->nworkloads; n++) {
     const spec_workload *w = &x->spec->workloads[n];
     double flops, bytes;
-    int known = workload_cost(s, n, &flops, &bytes);
+    const char *unknown = workload_cost(s, n, &flops, &bytes);
     const struct {
       double value;
       int digits, width;
@@ -130,12 +135,14 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
                 (long long)w->len_k);
     for (int c = 0; c < 3; c++) {
       text number = {0};
-      if (known || c == 1)
+      if (!unknown || c == 1)
         text_fixed(&number, columns[c].value, columns[c].digits);
       text_printf(out, "%*s", columns[c].width, number.bytes ? number.bytes : "?");
       text_free(&number);
     }
-    text_puts(out, known ? "\n" : "  (the mask depends on parameters)\n");
+    if (unknown)
+      text_printf(out, "  (%s)", unknown);
+    text_puts(out, "\n");
   }
 }
 
@@ -199,12 +206,12 @@ static void print_json(const qkv_spec *s, const explanation *x, text *out) {
   for (int n = 0; n < x->spec->nworkloads; n++) {
     const spec_workload *w = &x->spec->workloads[n];
     double flops, bytes;
-    int known = workload_cost(s, n, &flops, &bytes);
+    const char *unknown = workload_cost(s, n, &flops, &bytes);
     text_puts(out, n ? ", {" : "{");
     json_pair(out, "name", w->name);
     text_printf(out, ", \"batch\": %lld, \"len_q\": %lld, \"len_k\": %lld, \"flops\": ", (long long)w->batch,
                 (long long)w->len_q, (long long)w->len_k);
-    if (known)
+    if (!unknown)
       text_double(out, flops);
     else
       text_puts(out, "null");

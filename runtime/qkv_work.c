@@ -2,6 +2,8 @@
  *
  * Counts rows by their derived intervals where the mask is exactly one, and elements only in what is left; heads and
  * batch entries that the mask cannot tell apart are counted once. */
+#include <math.h>
+
 #include "mask.h"
 #include "qkv_internal.h"
 
@@ -26,6 +28,12 @@ static void row_interval(const counter *c, const reference_position *at, int64_t
   }
 }
 
+/* How often the mask is evaluated to count these. */
+static double evaluations(const counter *c, int64_t entries, int64_t heads, int64_t len_q, int64_t len_k) {
+  int exact = c->rows.form == MASK_ROWS && c->rows.exact;
+  return (double)entries * (double)heads * (double)len_q * (exact ? 1 : (double)len_k);
+}
+
 static double count_row(const counter *c, reference_position at) {
   int64_t low, high, count = 0;
   row_interval(c, &at, &low, &high);
@@ -36,13 +44,16 @@ static double count_row(const counter *c, reference_position at) {
   return (double)count;
 }
 
-static double count_all(const counter *c, int64_t batch, int64_t len_q, int64_t len_k) {
+/* -1 when that takes more than `most` evaluations of the mask. */
+static double count_all(const counter *c, double most, int64_t batch, int64_t len_q, int64_t len_k) {
   const spec *s = c->eval.spec;
   unsigned symbols = expr_symbols(s->mask);
   int by_batch = (symbols & EXPR_BIT(EXPR_B)) != 0;
   int by_head = (symbols & (EXPR_BIT(EXPR_H) | EXPR_BIT(EXPR_HK))) != 0;
   int64_t entries = by_batch ? batch : batch > 0, heads = by_head ? s->heads_q : 1;
   double pairs = 0;
+  if (evaluations(c, entries, heads, len_q, len_k) > most)
+    return -1;
   for (int64_t b = 0; b < entries; b++)
     for (int64_t h = 0; h < heads; h++)
       for (int64_t i = 0; i < len_q; i++)
@@ -74,7 +85,7 @@ static qkv_status check_mask_params(const spec *s, const qkv_attention_args *arg
   return QKV_OK;
 }
 
-qkv_status work_visible(const spec *s, const qkv_attention_args *args, double *pairs) {
+qkv_status work_visible(const spec *s, const qkv_attention_args *args, double most, double *pairs) {
   int64_t batch = args->q.shape[0], len_q = args->q.shape[1], len_k = args->k.shape[1];
   double all = (double)batch * s->heads_q * (double)len_q * (double)len_k;
   qkv_status status = check_mask_params(s, args);
@@ -88,7 +99,7 @@ qkv_status work_visible(const spec *s, const qkv_attention_args *args, double *p
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   }
   const counter c = {{s, args}, mask_analyse(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT)};
-  *pairs = c.rows.form == MASK_ALL ? all : c.rows.form == MASK_NONE ? 0 : count_all(&c, batch, len_q, len_k);
+  *pairs = c.rows.form == MASK_ALL ? all : c.rows.form == MASK_NONE ? 0 : count_all(&c, most, batch, len_q, len_k);
   arena_free(memory);
   return QKV_OK;
 }
@@ -104,7 +115,7 @@ qkv_status qkv_work(const qkv_spec *handle, const qkv_attention_args *args, doub
   double pairs = 0, batch = (double)args->q.shape[0];
   double rows_q = batch * (double)args->q.shape[1] * s->heads_q,
          rows_k = batch * (double)args->k.shape[1] * s->heads_kv;
-  qkv_status status = flops ? work_visible(s, args, &pairs) : QKV_OK;
+  qkv_status status = flops ? work_visible(s, args, INFINITY, &pairs) : QKV_OK;
   if (status != QKV_OK)
     return status;
   if (flops)

@@ -184,3 +184,12 @@ def test_check_canonical_is_a_fixed_point(qkvc, small, tmp_path):
     again = tmp_path / "canonical.yaml"
     again.write_text(once.replace("attention:", "name: small\nattention:", 1))  # the name is no part of it
     assert qkvc("check", again, "--canonical").out == once
+
+
+def test_explain_does_not_count_for_minutes(qkvc, small):
+    text = small.read_text().replace("mask: causal", "mask: (q * k) % 7 < 3")
+    small.write_text(text + "  - {name: long, batch: 1, q: 1000000, kv: 1000000}\n")
+    result = qkvc("explain", small, timeout=10)
+    assert "one by one" in result.out.splitlines()[-1] and "?" in result.out.splitlines()[-1], result
+    workloads = qkvc("explain", small, "--json", timeout=10).json()["workloads"]
+    assert [w["flops"] is None for w in workloads] == [False, False, True]
