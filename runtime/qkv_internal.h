@@ -130,8 +130,8 @@ typedef struct problem_eval {
 } problem_eval;
 /* Value of a bool, int or float expression of the spec at a place; s only counts in scores. */
 double problem_value(const problem_eval *p, const expr *e, const reference_position *at, double s);
-/* Number of visible (query, key) pairs over batch and heads; -1 when counting them takes more than `most` evaluations of
- * the mask. Parameters that the mask reads must be in host memory. */
+/* Number of visible (query, key) pairs over batch and heads; -1 when counting them takes more than `most` evaluations
+ * of the mask. Parameters that the mask reads must be in host memory. */
 qkv_status work_visible(const spec *s, const qkv_attention_args *args, double most, double *pairs);
 
 /* "q", "sink", the name of a parameter. */

@@ -2,10 +2,12 @@
 
 import os
 import re
+import subprocess
+import time
 
 import pytest
 
-from command_line import needs_nvrtc
+from command_line import QKVC, needs_nvrtc
 
 
 def test_gen_is_the_same_in_two_processes(qkvc, small):
@@ -190,3 +192,22 @@ def test_too_many_architectures(qkvc, small):
 
 def test_size_limit_that_is_no_number(qkvc):
     assert "QKV_CACHE_MAX_BYTES" in qkvc("cache", "ls", env={"QKV_CACHE_MAX_BYTES": "1G"}).err
+
+
+@needs_nvrtc
+def test_many_processes_and_some_die(fresh, small, tmp_path):
+    """Ten processes want one kernel of an empty cache; three are killed on the way. The others succeed, one entry is left,
+    and what the dead left behind is not taken for an entry."""
+    env = {**os.environ, "QKV_CACHE_DIR": str(fresh.cache)}
+    running = [subprocess.Popen([QKVC, "build", str(small), "--arch", "sm_80"], env=env, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True) for _ in range(10)]
+    for n, process in enumerate(running[:3]):
+        time.sleep(0.02 * n)
+        process.kill()
+    for process in running[3:]:
+        said = process.communicate(timeout=120)[0]
+        assert process.returncode == 0 and "1 built" in said, said
+    for process in running[:3]:
+        process.communicate()
+    listing = fresh("cache", "ls", "--json").json()
+    assert listing["count"] == 1 and listing["corrupt"] == 0, listing
