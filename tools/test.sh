@@ -92,7 +92,7 @@ measure_coverage() {
   need_venv
   has_module "$VENV/bin/python" gcovr || "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check gcovr
   find build/coverage -name '*.gcda' -delete
-  ctest --test-dir build/coverage -j "$jobs" --output-on-failure || return 1
+  run_ctest build/coverage || return 1
   local suite
   for suite in "${suites[@]}"; do
     QKVC=$ROOT/build/coverage/qkvc QKV_LIBRARY=$ROOT/build/coverage/libqkv.so run_pytest "$suite" || return 1
