@@ -81,7 +81,9 @@ return {
               split_loads = split_loads, slack = 8, blocks = blocks}
     end
     if dim <= 32 then return schedule(64, 4, 1, 0, 3) end
-    if dim <= 64 then return schedule(48, 4, 0, 0, 3) end
+    -- Per-element masks and scores need registers of their own: two blocks, not three, or they spill.
+    local elements = mask.form == "elements" or not v.score_is_identity
+    if dim <= 64 then return schedule(48, 4, 0, 0, elements and 2 or 3) end
     if dim <= 128 then return schedule(64, 4, 0, 1, 2) end
     if dim <= 160 then return schedule(32, 4, 0, 0, 1) end
     return schedule(64, 8, 0, 1, 1)
