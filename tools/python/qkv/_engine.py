@@ -184,7 +184,8 @@ class Engine(_Handle):
         """The CUDA source of one kernel, a str."""
         text = c_void_p()
         options = self._build_options(arch, family, phase, schedule, unaligned)
-        c.call("qkv_generate", self.handle, _as_spec(spec).handle, byref(options), byref(text))
+        spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
+        c.call("qkv_generate", self.handle, spec.handle, byref(options), byref(text))
         return c.take_string(text)
 
     def build(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False):
@@ -193,7 +194,8 @@ class Engine(_Handle):
         stack, shared memory and threads."""
         options = self._build_options(arch, family, phase, schedule, unaligned)
         report = c.BuildReport()
-        c.call("qkv_build", self.handle, _as_spec(spec).handle, byref(options), byref(report))
+        spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
+        c.call("qkv_build", self.handle, spec.handle, byref(options), byref(report))
         result = SimpleNamespace(**{
             name: getattr(report, name) for name in ("render_seconds", "compile_seconds", "load_seconds",
                                                      "image_bytes")})
@@ -211,7 +213,8 @@ class Engine(_Handle):
         """What would run and why, as text (or JSON text)."""
         text = c_void_p()
         options = self._build_options(arch, family, phase, schedule, unaligned)
-        c.call("qkv_explain", self.handle, _as_spec(spec).handle, byref(options), int(json), byref(text))
+        spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
+        c.call("qkv_explain", self.handle, spec.handle, byref(options), int(json), byref(text))
         return c.take_string(text)
 
     def __repr__(self):
