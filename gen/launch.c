@@ -9,8 +9,9 @@
 #include "family.h"
 #include "lua_read.h"
 
-static const char *const field_types[] = {"pointer", "i64", "i32", "f32"}; /* by field_type */
-static const char *const field_ctypes[] = {NULL, "long long", "int", "float"};
+static const char *const field_types[] = {"pointer", "i64", "i32", "f32", "tensor_map"}; /* by field_type */
+static const char *const field_ctypes[] = {NULL, "long long", "int", "float", "tensor_map"};
+enum { FIELD_TYPES = 5 };
 
 /* ---- declared parameters ---- */
 
@@ -77,10 +78,11 @@ static void read_rule(lua_State *L, const char *where, const char *key, int coun
 }
 
 static void read_launch(lua_State *L, const char *where, manifest_launch *launch) {
-  read_known_keys(L, -1, where, (const char *const[]){"entry", "block", "shared_bytes", "grid", NULL});
+  read_known_keys(L, -1, where, (const char *const[]){"entry", "block", "shared_bytes", "grid", "blocks_per_sm", NULL});
   read_string(L, -1, where, "entry", launch->entry, sizeof launch->entry, false);
   launch->block = read_int(L, -1, where, "block", 1, 1 << 20);
   launch->shared_bytes = read_int(L, -1, where, "shared_bytes", 0, 1 << 30);
+  launch->blocks_per_sm = read_optional_int(L, -1, where, "blocks_per_sm", 0, 64, 0);
   read_rule(L, where, "grid", read_list(L, -1, where, "grid", MANIFEST_MAX_FACTORS), &launch->grid);
 }
 
@@ -100,10 +102,10 @@ static void read_field(lua_State *L, const char *where, manifest_field *field) {
   read_string(L, -1, where, "source", field->source, sizeof field->source, false);
   read_string(L, -1, where, "ctype", ctype, sizeof ctype, true);
   int number = 0;
-  while (number < 4 && strcmp(type, field_types[number]) != 0)
+  while (number < FIELD_TYPES && strcmp(type, field_types[number]) != 0)
     number++;
-  if (number == 4)
-    luaL_error(L, "%s: type must be pointer, i64, i32 or f32, not '%s'", where, type);
+  if (number == FIELD_TYPES)
+    luaL_error(L, "%s: type must be pointer, i64, i32, f32 or tensor_map, not '%s'", where, type);
   field->type = (field_type)number;
   if (!*ctype) {
     if (field->type == FIELD_POINTER)
