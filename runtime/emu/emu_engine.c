@@ -122,7 +122,8 @@ static fiber *successor(void) {
 void machine_wait(void) {
   fiber *self = &machine.threads[machine.current].fiber;
   fiber *next = successor();
-  fiber_switch(self, next);
+  if (next != self) /* a copy that landed may have woken it again */
+    fiber_switch(self, next);
 }
 
 /* ---- Threads and blocks
