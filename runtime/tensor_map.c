@@ -1,12 +1,13 @@
-/* tensor_map.c: the limits of tensor maps: those of cuTensorMapEncodeTiled, which says only that something is wrong, and
- * ours that a swizzled box is exactly as wide as its pattern. */
+/* tensor_map.c: the limits of tensor maps: those of cuTensorMapEncodeTiled, which says only that something is wrong,
+ * and ours that a swizzled box is exactly as wide as its pattern. */
 #include "tensor_map.h"
 
 #include "error.h"
 
 static qkv_status check_shape(const device_tensor_map *map) {
   if (map->element_bytes != 2 && map->element_bytes != 4)
-    return error_set(QKV_INVALID_ARGUMENT, "tensor map: elements of %d bytes; 2 and 4 are possible", map->element_bytes);
+    return error_set(QKV_INVALID_ARGUMENT, "tensor map: elements of %d bytes; 2 and 4 are possible",
+                     map->element_bytes);
   if (map->rank < 1 || map->rank > 5)
     return error_set(QKV_INVALID_ARGUMENT, "tensor map: rank %d; 1 to 5 are possible", map->rank);
   for (int d = 0; d < map->rank; d++) {
@@ -26,8 +27,8 @@ static qkv_status check_memory(const device_tensor_map *map) {
     int64_t stride = map->stride_bytes[d - 1];
     if (stride < 0 || stride % 16 || stride >= INT64_C(1) << 40)
       return error_set(QKV_INVALID_ARGUMENT,
-                       "tensor map: stride_bytes[%d] is %lld; must be a multiple of 16, at least 0 and below 2^40", d - 1,
-                       (long long)stride);
+                       "tensor map: stride_bytes[%d] is %lld; must be a multiple of 16, at least 0 and below 2^40",
+                       d - 1, (long long)stride);
   }
   return QKV_OK;
 }

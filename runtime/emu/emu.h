@@ -42,7 +42,7 @@ typedef enum emu_collective {
 
 /* One wgmma m64nNk16, f32 accumulation, as a lane issues it. a_registers NULL: A is in shared memory. */
 typedef struct emu_wgmma {
-  int n, format; /* format 0: f16, 1: bf16 */
+  int n, format;    /* format 0: f16, 1: bf16 */
   int b_transposed; /* B is MN-major */
   int accumulate;
   uint64_t a, b; /* descriptors */

@@ -134,9 +134,9 @@ void barrier_report(char *out, size_t size) {
       if (strcmp(state[0], state[1]) != 0)
         break;
     }
-    int n = next - first == 1
-                ? snprintf(out + used, size - used, "%sthread %d: %s", first ? "; " : "", first, state[0])
-                : snprintf(out + used, size - used, "%sthreads %d to %d %s", first ? "; " : "", first, next - 1, state[0]);
+    int n = next - first == 1 ? snprintf(out + used, size - used, "%sthread %d: %s", first ? "; " : "", first, state[0])
+                              : snprintf(out + used, size - used, "%sthreads %d to %d %s", first ? "; " : "", first,
+                                         next - 1, state[0]);
     used += n > 0 ? (size_t)n : 0;
   }
 }

@@ -23,10 +23,10 @@ typedef struct engine_name {
 } engine_name;
 
 static int threads, agents, stride;
-static bool has_async; /* some asynchronous row is not empty */
+static bool has_async;   /* some asynchronous row is not empty */
 static uint32_t *clocks; /* rows x 2 flavours x stride */
 static size_t mapped;
-static uint32_t changes[EMU_MAX_THREADS]; /* of a thread's row */
+static uint32_t changes[EMU_MAX_THREADS];  /* of a thread's row */
 static uint64_t warp_stamp[EMU_MAX_WARPS]; /* sum of its lanes' changes when the warp's row was computed */
 static engine_name engines[EMU_ENGINES];
 

@@ -7,8 +7,9 @@
 #include "formats.h"
 
 const char *collective_name(emu_collective kind) {
-  static const char *const names[] = {"shuffle_xor", "shuffle",   "vote_any", "warp_sync",   "ldmatrix",     "mma_m16n8k16",
-                                      "stmatrix",    "setmaxnreg", "wgmma",    "wgmma_fence", "wgmma_commit", "wgmma_wait"};
+  static const char *const names[] = {"shuffle_xor", "shuffle",      "vote_any",     "warp_sync",
+                                      "ldmatrix",    "mma_m16n8k16", "stmatrix",     "setmaxnreg",
+                                      "wgmma",       "wgmma_fence",  "wgmma_commit", "wgmma_wait"};
   return names[kind];
 }
 
@@ -143,8 +144,8 @@ static void set_registers(int first) {
   if (wanted % 8 || wanted < 24 || wanted > 256)
     fault_raise(EMU_FAULT_REGISTERS, "%d registers a thread: must be a multiple of 8 from 24 to 256", wanted);
   if (now && (increase ? wanted < now : wanted > now))
-    fault_raise(EMU_FAULT_REGISTERS, "%s from %d to %d registers a thread", increase ? "an increase" : "a decrease", now,
-                wanted);
+    fault_raise(EMU_FAULT_REGISTERS, "%s from %d to %d registers a thread", increase ? "an increase" : "a decrease",
+                now, wanted);
   warp->registers = wanted;
   warp->register_changes++;
 }
@@ -155,8 +156,8 @@ void collective_check_registers(void) {
     const emu_warp *warp = &machine.warps[w], *leader = &machine.warps[w / 4 * 4];
     sum += EMU_WARP * warp->registers;
     if (warp->registers != leader->registers || warp->register_changes != leader->register_changes) {
-      fault_block(EMU_FAULT_REGISTERS, "warps %d and %d are of one warpgroup but ask for %d and %d registers", w / 4 * 4,
-                  w, leader->registers, warp->registers);
+      fault_block(EMU_FAULT_REGISTERS, "warps %d and %d are of one warpgroup but ask for %d and %d registers",
+                  w / 4 * 4, w, leader->registers, warp->registers);
       return;
     }
   }
@@ -278,15 +279,16 @@ void collective_stmatrix(uint32_t address, const uint32_t r[4], int transposed) 
 }
 
 void collective_registers(int count, int increase) {
-  emu_operands o = {.kind = EMU_REGISTERS, .variant = 2 * count + (increase != 0), .value = increase != 0, .argument = count};
+  emu_operands o = {
+      .kind = EMU_REGISTERS, .variant = 2 * count + (increase != 0), .value = increase != 0, .argument = count};
   meet(&o);
 }
 
 /* A warp in a block without whole warpgroups has nobody to work with. */
 static void check_warpgroup(void) {
   if (machine.current / EMU_WARPGROUP * EMU_WARPGROUP + EMU_WARPGROUP > machine.launch->block)
-    fault_raise(EMU_FAULT_DIVERGENT, "wgmma by thread %d of a block of %d: its warpgroup is not complete", machine.current,
-                machine.launch->block);
+    fault_raise(EMU_FAULT_DIVERGENT, "wgmma by thread %d of a block of %d: its warpgroup is not complete",
+                machine.current, machine.launch->block);
 }
 
 void collective_wgmma(const emu_wgmma *op) {

@@ -29,14 +29,16 @@ uint32_t matrix_chunk(const matrix *m, int row, int chunk) {
 }
 
 static void bad(const matrix *m, const char *name, const char *what, unsigned value, unsigned wanted) {
-  fault_raise(EMU_FAULT_DESCRIPTOR, "%s of wgmma (0x%016" PRIx64 "): %s %u, must be %u", name, m->bits, what, value, wanted);
+  fault_raise(EMU_FAULT_DESCRIPTOR, "%s of wgmma (0x%016" PRIx64 "): %s %u, must be %u", name, m->bits, what, value,
+              wanted);
 }
 
 static void check(const matrix *m, const char *name, int rows, int chunks) {
   if (m->bits >> 49 & 7)
     bad(m, name, "a base offset of", (unsigned)(m->bits >> 49 & 7), 0);
   if (m->bits & UINT64_C(0x3ff1c000c000c000) & ~(UINT64_C(7) << 49))
-    fault_raise(EMU_FAULT_DESCRIPTOR, "%s of wgmma (0x%016" PRIx64 "): bits are set that have no meaning", name, m->bits);
+    fault_raise(EMU_FAULT_DESCRIPTOR, "%s of wgmma (0x%016" PRIx64 "): bits are set that have no meaning", name,
+                m->bits);
   if (!m->swizzle)
     return;
   unsigned width = (unsigned)m->swizzle, pattern = 8 * width, within = m->start % pattern;
@@ -46,7 +48,8 @@ static void check(const matrix *m, const char *name, int rows, int chunks) {
   if (within + used > width)
     bad(m, name, "the row ends behind the swizzle, at byte", within + used, width);
   if (rows > 8 && (m->eight_step == 0 || m->eight_step % pattern))
-    bad(m, name, "a stride from eight rows to the next eight that is no multiple of the pattern:", m->eight_step, pattern);
+    bad(m, name, "a stride from eight rows to the next eight that is no multiple of the pattern:", m->eight_step,
+        pattern);
   if (chunks > m->panel && (m->panel_step == 0 || m->panel_step % pattern))
     bad(m, name, "a leading stride that is no multiple of the pattern:", m->panel_step, pattern);
 }
@@ -60,7 +63,8 @@ void matrix_read(const matrix *m, const emu_actor *actor, const char *name, int 
       int layout = shadow_layout(offset);
       if (layout && layout != m->swizzle + 1)
         fault_raise(EMU_FAULT_DESCRIPTOR,
-                    "%s of wgmma (0x%016" PRIx64 ") has a swizzle of %d bytes, but the copy that wrote offset %u had %d",
+                    "%s of wgmma (0x%016" PRIx64
+                    ") has a swizzle of %d bytes, but the copy that wrote offset %u had %d",
                     name, m->bits, m->swizzle, (unsigned)offset, layout - 1);
     }
 }

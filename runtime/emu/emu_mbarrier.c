@@ -1,6 +1,6 @@
 /* emu_mbarrier.c: mbarriers. A phase completes when all its arrivals and all bytes of its copies are there; an arrival
- * releases what its thread did, a wait acquires what the complete phases released. The phase's number, counted from 1, is
- * the time at which the copies onto the mbarrier are done.
+ * releases what its thread did, a wait acquires what the complete phases released. The phase's number, counted from 1,
+ * is the time at which the copies onto the mbarrier are done.
  *
  * Misuse that the hardware lets pass is a fault: a wait or arrival without an init, an arrival too many, a second init,
  * a phase that ends before the bytes it should have waited for, copies that nobody waits for. */
@@ -15,9 +15,9 @@ typedef struct emu_mbarrier {
   int64_t bytes;      /* expected and not yet copied; below 0: copied before they were expected */
   uint32_t phase;     /* complete ones */
   int initialiser;
-  bool fenced;          /* a proxy fence has followed the init */
-  uint32_t copied;      /* latest phase that copies were issued onto, counted from 1; 0: none */
-  uint32_t waited;      /* latest phase somebody has waited for */
+  bool fenced;     /* a proxy fence has followed the init */
+  uint32_t copied; /* latest phase that copies were issued onto, counted from 1; 0: none */
+  uint32_t waited; /* latest phase somebody has waited for */
 } emu_mbarrier;
 
 static emu_mbarrier table[EMU_MBARRIERS];
@@ -63,11 +63,8 @@ void mbarrier_init(uint32_t address, int arrivals) {
   emu_actor actor = shadow_thread(machine.current, "mbar_init");
   shadow_write(&actor, offset, 8);
   shadow_new_mbarrier(offset);
-  table[count] = (emu_mbarrier){.offset = offset,
-                                .engine = engine,
-                                .count = arrivals,
-                                .pending = arrivals,
-                                .initialiser = machine.current};
+  table[count] = (emu_mbarrier){
+      .offset = offset, .engine = engine, .count = arrivals, .pending = arrivals, .initialiser = machine.current};
   clock_clear(clock_arrived_row(count));
   clock_clear(clock_released_row(count));
   index_at[offset / 8] = (uint8_t)++count;
@@ -113,9 +110,10 @@ void mbarrier_arrive(uint32_t address, int bytes) {
     fault_raise(EMU_FAULT_MBARRIER, "%d more bytes expected at the mbarrier at offset %u; one phase has up to 2^20 - 1",
                 bytes, (unsigned)m->offset);
   if (m->pending == 0)
-    fault_raise(EMU_FAULT_MBARRIER,
-                "an arrival too many: phase %u of the mbarrier at offset %u has its %d already and waits for %lld bytes",
-                (unsigned)m->phase, (unsigned)m->offset, m->count, (long long)m->bytes);
+    fault_raise(
+        EMU_FAULT_MBARRIER,
+        "an arrival too many: phase %u of the mbarrier at offset %u has its %d already and waits for %lld bytes",
+        (unsigned)m->phase, (unsigned)m->offset, m->count, (long long)m->bytes);
   m->bytes += bytes;
   m->pending--;
   clock_release(machine.current, clock_arrived_row(index));
@@ -148,8 +146,9 @@ int mbarrier_begin_copy(uint32_t address, int bytes, const char *primitive) {
   int index = find(address, primitive);
   emu_mbarrier *m = &table[index];
   if (!m->fenced)
-    fault_raise(EMU_FAULT_PROXY, "%s of %d bytes onto the mbarrier at offset %u: fence_mbar_init after its init is missing",
-                primitive, bytes, (unsigned)m->offset);
+    fault_raise(EMU_FAULT_PROXY,
+                "%s of %d bytes onto the mbarrier at offset %u: fence_mbar_init after its init is missing", primitive,
+                bytes, (unsigned)m->offset);
   m->copied = m->phase + 1;
   return index;
 }

@@ -33,8 +33,8 @@ typedef struct granule {
 } granule;
 
 static granule *granules;
-static record *bytes_of;  /* GRANULE a granule */
-static uint32_t *rows;    /* agents a byte; a granule's own row is that of its first byte */
+static record *bytes_of; /* GRANULE a granule */
+static uint32_t *rows;   /* agents a byte; a granule's own row is that of its first byte */
 static size_t granules_mapped, bytes_mapped, rows_mapped;
 static size_t row_length;
 
@@ -127,8 +127,8 @@ static void after_write(const access *a, const record *r) {
     char what[WHAT_SIZE];
     describe(a, what);
     fault_raise(EMU_FAULT_PENDING,
-                "%s shared memory at offset %u while the asynchronous copy into it by thread %d is not waited for", what,
-                (unsigned)a->offset, (int)r->writer);
+                "%s shared memory at offset %u while the asynchronous copy into it by thread %d is not waited for",
+                what, (unsigned)a->offset, (int)r->writer);
   }
   if (r->write_time <= a->generic[r->writer])
     raise_order(a, r->writer, true, EMU_FAULT_PROXY, "its fence_proxy_async before the barrier is missing");

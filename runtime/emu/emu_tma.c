@@ -14,12 +14,12 @@
 typedef struct bulk_copy {
   device_tensor_map map;
   const unsigned char *from;
-  int bytes;        /* of the whole box */
-  int start[5];     /* coordinates of the box */
-  uint32_t offset;  /* in the arena */
-  int mbarrier;     /* of a load */
-  uint32_t phase;   /* of the mbarrier at the issue */
-  int thread;       /* of a store */
+  int bytes;       /* of the whole box */
+  int start[5];    /* coordinates of the box */
+  uint32_t offset; /* in the arena */
+  int mbarrier;    /* of a load */
+  uint32_t phase;  /* of the mbarrier at the issue */
+  int thread;      /* of a store */
   uint32_t group;
   unsigned char *read; /* what a store has read; NULL: nothing yet */
 } bulk_copy;
@@ -191,7 +191,8 @@ static void land(int i) {
   bulk_copy c = loads.items[i];
   remove_copy(&loads, i);
   if (mbarrier_phase(c.mbarrier) != c.phase) {
-    fault_block(EMU_FAULT_MBARRIER, "phase %u completed before the %d bytes copied onto it by thread %d: it expected fewer",
+    fault_block(EMU_FAULT_MBARRIER,
+                "phase %u completed before the %d bytes copied onto it by thread %d: it expected fewer",
                 (unsigned)c.phase, c.bytes, c.thread);
     return;
   }

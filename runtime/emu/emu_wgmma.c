@@ -1,6 +1,6 @@
-/* emu_wgmma.c: wgmma. The warps of a warpgroup issue each on their own; the k-th wgmma of one is the k-th of the others,
- * and it is complete for nobody before all four have issued it. It runs as late as a wait allows, or with the random
- * policy at any moment after the last issue. In between its accumulators are kept in a bank, their registers are
+/* emu_wgmma.c: wgmma. The warps of a warpgroup issue each on their own; the k-th wgmma of one is the k-th of the
+ * others, and it is complete for nobody before all four have issued it. It runs as late as a wait allows, or with the
+ * random policy at any moment after the last issue. In between its accumulators are kept in a bank, their registers are
  * poisoned, and any access of the thread to them or to its A registers is a fault.
  *
  * Registers are places on a thread's stack. What the thread accessed since its last wgmma_fence is noted there, so that
@@ -112,7 +112,8 @@ static void take_registers(emu_thread *thread, const void *registers, int bytes,
     fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "wgmma with registers that are not local variables of the thread");
   for (size_t i = (low - base) / 4; i < (high - base) / 4; i++)
     if (thread->touched[i / 32] >> i % 32 & 1)
-      fault_raise(EMU_FAULT_FENCE, "the thread accessed a register of this wgmma (number %zu) after its latest wgmma_fence",
+      fault_raise(EMU_FAULT_FENCE,
+                  "the thread accessed a register of this wgmma (number %zu) after its latest wgmma_fence",
                   i - (low - base) / 4);
   for (int i = 0; i < thread->lock_count; i++) {
     emu_register_lock *lock = &thread->locks[i];
@@ -172,7 +173,8 @@ static int find_bank(const bank *banks, int first, int n) {
     if (!(banks[b].held & 1) || d >= banks[b].d[0] + banks[b].n / 2 || d + n / 2 <= banks[b].d[0])
       continue;
     for (int lane = 0; lane < EMU_WARP; lane++)
-      if (banks[b].held != UINT32_MAX || banks[b].n != n || banks[b].d[lane] != collective_operands(first + lane)->wgmma->d)
+      if (banks[b].held != UINT32_MAX || banks[b].n != n ||
+          banks[b].d[lane] != collective_operands(first + lane)->wgmma->d)
         fault_raise(EMU_FAULT_IN_FLIGHT, "wgmma onto part of the accumulators of another one that is not waited for");
     return b;
   }
@@ -210,7 +212,8 @@ static float convert(uint16_t bits, int format) {
   return format ? format_from_bf16(bits) : format_from_f16(bits);
 }
 
-/* A of one warp from its registers: pairs at row lane/4 (+8 for the odd ones), column 2(lane%4) (+8 for the last two). */
+/* A of one warp from its registers: pairs at row lane/4 (+8 for the odd ones), column 2(lane%4) (+8 for the last two).
+ */
 static void unpack_registers(const wgmma *w, int warp, float a[16][16]) {
   for (int lane = 0; lane < EMU_WARP; lane++)
     for (int i = 0; i < 4; i++) {

@@ -29,8 +29,8 @@ enum {
   EMU_MBARRIERS = 64, /* of one block; the hardware has no limit */
   EMU_STORERS = 32,   /* threads of one block that issue bulk stores */
   EMU_ENGINES = EMU_MBARRIERS + EMU_STORERS + EMU_WARPGROUPS,
-  EMU_LOCKS = 64,                /* ranges of one thread's registers that wgmma uses */
-  EMU_POISON = 0xff,             /* NaN in every float format, -1 as an integer */
+  EMU_LOCKS = 64,    /* ranges of one thread's registers that wgmma uses */
+  EMU_POISON = 0xff, /* NaN in every float format, -1 as an integer */
   EMU_MESSAGE = 1024
 };
 
@@ -112,15 +112,15 @@ typedef struct emu_thread {
   int barrier;    /* waits at this one; -1: none */
   int mbarrier;   /* waits for this one's phase of `parity`; -1: none */
   int parity;
-  bool at_wgmma;    /* waits until the other warps have issued */
-  bool at_cluster;  /* waits in cluster_wait */
-  uint32_t cluster; /* cluster_arrives so far */
-  int storer;       /* agent of its bulk stores; -1: none */
+  bool at_wgmma;                  /* waits until the other warps have issued */
+  bool at_cluster;                /* waits in cluster_wait */
+  uint32_t cluster;               /* cluster_arrives so far */
+  int storer;                     /* agent of its bulk stores; -1: none */
   uint32_t bulk_group, bulk_read; /* the one being filled; those before this one are known to be read */
   emu_register_lock locks[EMU_LOCKS];
   int lock_count;
-  bool fenced;             /* has passed a wgmma_fence: register accesses are noted from then on */
-  uint32_t *touched;       /* a bit for every 4 bytes of the stack accessed since the last wgmma_fence */
+  bool fenced;                        /* has passed a wgmma_fence: register accesses are noted from then on */
+  uint32_t *touched;                  /* a bit for every 4 bytes of the stack accessed since the last wgmma_fence */
   uint32_t touched_low, touched_high; /* words of `touched` that may be set: [low, high) */
   bool done;
 } emu_thread;
@@ -158,8 +158,8 @@ typedef struct emu_machine {
   emu_thread threads[EMU_MAX_THREADS];
   emu_warp warps[EMU_MAX_WARPS];
   emu_barrier barriers[EMU_BARRIERS];
-  int cluster_arrived;      /* in the phase being filled */
-  uint32_t cluster_phase;   /* complete phases */
+  int cluster_arrived;        /* in the phase being filled */
+  uint32_t cluster_phase;     /* complete phases */
   int64_t block;              /* index of the running one */
   int current;                /* running thread; -1: the host */
   const void *pc;             /* where the kernel made its latest call */
@@ -273,7 +273,7 @@ void shadow_use_mbarrier(const emu_actor *actor, uint32_t offset);
 /* ---- Primitives
  * ----------------------------------------------------------------------------------------------------------------- */
 
-void barrier_block(int id, int threads);     /* emu_barrier.c */
+void barrier_block(int id, int threads); /* emu_barrier.c */
 void barrier_arrive(int id, int threads);
 void barrier_report(char *out, size_t size); /* who waits where, for the deadlock report */
 int barrier_cluster_rank(void);
@@ -326,7 +326,7 @@ void tma_store(const void *map, uint32_t from, int rank, const int *coordinates)
 void tma_bulk_load(uint32_t to, const void *from, int bytes, uint32_t mbar);
 void tma_bulk_commit(void);
 void tma_bulk_wait(int groups_left, int reads_only);
-bool tma_land_one(void);    /* the next copy in the policy's order; false: none in flight */
+bool tma_land_one(void); /* the next copy in the policy's order; false: none in flight */
 void tma_thread_done(int thread);
 void tma_end_block(void);
 
@@ -334,7 +334,7 @@ void tma_end_block(void);
 void wgmma_issue(int first);
 void wgmma_fence(int first);
 void wgmma_commit(int first);
-void wgmma_wait(int groups_left);   /* of the running thread */
+void wgmma_wait(int groups_left);                        /* of the running thread */
 void wgmma_check_register(uintptr_t address, int bytes); /* of the running thread's stack */
 void wgmma_start_block(void);
 void wgmma_thread_done(int thread);

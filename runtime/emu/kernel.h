@@ -34,7 +34,7 @@ EMU_EXPORT int qkv_emu_abi() {
 #define __device__
 #define __host__
 #define __constant__ static const
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 #define __launch_bounds__(...)

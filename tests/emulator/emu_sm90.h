@@ -1,4 +1,5 @@
-/* emu_sm90.h: the fixture of the tests that use tensor maps: a parameter struct with four of them, sources from files. */
+/* emu_sm90.h: the fixture of the tests that use tensor maps: a parameter struct with four of them, sources from files.
+ */
 #ifndef TESTS_EMU_SM90_H
 #define TESTS_EMU_SM90_H
 
@@ -6,8 +7,7 @@
 #include "tensor_map.h"
 #include "text.h"
 
-#define SM90_PARAMS                                                                                                    \
-  "struct qkv_params { tensor_map map[4]; const void *in; void *out; int mode, n, x[6]; };\n"
+#define SM90_PARAMS "struct qkv_params { tensor_map map[4]; const void *in; void *out; int mode, n, x[6]; };\n"
 typedef struct sm90_params {
   _Alignas(64) unsigned char map[4][DEVICE_TENSOR_MAP_BYTES];
   const void *in;

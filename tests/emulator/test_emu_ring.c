@@ -150,8 +150,8 @@ static void test_mutants_are_named(void **state) {
       const char *message = status ? error_message() : "no fault";
       if (status == QKV_DEVICE_ERROR && starts_with_kind(message, mutants[i].kinds) && strstr(message, mutants[i].says))
         continue;
-      print_error("mutant %d (%s), seed %d: \"%s\", should say \"emu: %s: ... %s\"\n", mutants[i].mode, mutants[i].fault,
-                  seed, message, mutants[i].kinds, mutants[i].says);
+      print_error("mutant %d (%s), seed %d: \"%s\", should say \"emu: %s: ... %s\"\n", mutants[i].mode,
+                  mutants[i].fault, seed, message, mutants[i].kinds, mutants[i].says);
       wrong++;
       break;
     }

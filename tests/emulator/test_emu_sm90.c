@@ -1,5 +1,5 @@
-/* The twins of sm_90's primitives against plain loops: boxes of every rank, swizzle and side out of bounds; wgmma in all
- * forms and layouts; stmatrix, named barriers without waiting, and the rest. Kernels: primitives_sm90.cu. */
+/* The twins of sm_90's primitives against plain loops: boxes of every rank, swizzle and side out of bounds; wgmma in
+ * all forms and layouts; stmatrix, named barriers without waiting, and the rest. Kernels: primitives_sm90.cu. */
 #include "emu_sm90.h"
 
 #include <math.h>
@@ -66,8 +66,9 @@ static int64_t element_at(const box_case *c, int place) {
   return index;
 }
 
-/* Where a byte of the box lies in shared memory, from the box's start: rows of the swizzle's width, whose 16-byte chunks
- * change places by the row's number (in lines of 128 bytes, counted from an address that is a multiple of 1024). */
+/* Where a byte of the box lies in shared memory, from the box's start: rows of the swizzle's width, whose 16-byte
+ * chunks change places by the row's number (in lines of 128 bytes, counted from an address that is a multiple of 1024).
+ */
 static int swizzled(const box_case *c, int at) {
   if (!c->swizzle)
     return at;
@@ -255,8 +256,8 @@ static void test_wgmma(void **state) {
         for (int k = 0; k < K; k++)
           sum += a_values[i][k] * b_values[k][j];
         if (!(fabs(sum - d_values[i * c.n + j]) <= 1e-5))
-          fail_msg("n %d, bf16 %d, form %d, width %d, trial %d: d[%d][%d] is %a, should be %a", c.n, c.bf16, c.form, c.width,
-                   trial, i, j, d_values[i * c.n + j], sum);
+          fail_msg("n %d, bf16 %d, form %d, width %d, trial %d: d[%d][%d] is %a, should be %a", c.n, c.bf16, c.form,
+                   c.width, trial, i, j, d_values[i * c.n + j], sum);
       }
   }
 }
@@ -306,10 +307,11 @@ static void test_two_groups(void **state) {
 
 /* ---- The rest ----------------------------------------------------------------------------------------------- */
 
-static qkv_status run_simple(uint64_t seed, const char *entry, int block, int mode, int n, const void *in, size_t in_size,
-                             void *out, size_t out_size) {
+static qkv_status run_simple(uint64_t seed, const char *entry, int block, int mode, int n, const void *in,
+                             size_t in_size, void *out, size_t out_size) {
   fixture f = fixture_open(seed);
-  sm90_params p = {.mode = mode, .n = n, .in = fixture_upload(&f, in, in_size), .out = fixture_upload(&f, out, out_size)};
+  sm90_params p = {
+      .mode = mode, .n = n, .in = fixture_upload(&f, in, in_size), .out = fixture_upload(&f, out, out_size)};
   qkv_status status = sm90_launch(&f, entry, 1, block, 4096, &p);
   assert_int_equal(device_emu.copy_to_host(f.d, out, p.out, out_size), QKV_OK);
   device_emu.free(f.d, (void *)(uintptr_t)p.in), device_emu.free(f.d, p.out);
@@ -375,7 +377,7 @@ static void test_odds(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_boxes),    cmocka_unit_test(test_map_limits), cmocka_unit_test(test_wgmma),
+      cmocka_unit_test(test_boxes),      cmocka_unit_test(test_map_limits), cmocka_unit_test(test_wgmma),
       cmocka_unit_test(test_two_groups), cmocka_unit_test(test_stmatrix),   cmocka_unit_test(test_bar_arrive),
       cmocka_unit_test(test_odds),
   };
