@@ -28,7 +28,7 @@
 // outputs: [o]
 // deterministic: false
 //
-// schedule: tile_m=128,tile_n=48,warps=4,stages=2,q_registers=0,split_loads=0,slack=8,blocks=3
+// schedule: tile_m=128,tile_n=48,warps=4,stages=2,q_registers=0,split_loads=0,slack=8,blocks=2
 // resources: 46080 bytes of shared memory, 128 threads, about 168 registers a thread
 // shared memory, bytes:
 //   Q, later O   0 .. 18432   128 rows of 72 elements
@@ -48,7 +48,7 @@ constexpr int TILE_N = 48; // keys of a tile
 constexpr int STAGES = 2;
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;
-constexpr int BLOCKS_PER_SM = 3;
+constexpr int BLOCKS_PER_SM = 2;
 constexpr int ROW_TILES = TILE_M / (16 * WARPS); // 16-row tiles of a warp
 
 constexpr int QK_STEPS = 4; // steps of 16 along the head dimension in Q K^T
