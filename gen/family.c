@@ -44,8 +44,9 @@ static void read_axis(lua_State *L, const family *f, int number, gen_axis *axis)
 
 /* Reads and checks the table on top, and pops it into the registry. */
 static void read_family(lua_State *L, family *f) {
-  static const char *const keys[] = {"name",     "summary",   "order",     "min_arch", "phases",   "supports", "axes",
-                                     "defaults", "resources", "fallbacks", "check",    "describe", "kernel",   NULL};
+  static const char *const keys[] = {"name",      "summary",  "order",    "min_arch", "max_arch",
+                                     "phases",    "supports", "axes",     "defaults", "resources",
+                                     "fallbacks", "check",    "describe", "kernel",   NULL};
   static const char *const functions[] = {"supports", "defaults", "resources", "kernel",
                                           "describe", "check",    "fallbacks"};
   int table = lua_gettop(L);
@@ -58,6 +59,7 @@ static void read_family(lua_State *L, family *f) {
   read_string(L, table, f->path, "summary", f->summary, sizeof f->summary, false);
   f->order = read_int(L, table, f->path, "order", 0, 1000000);
   f->min_arch = read_int(L, table, f->path, "min_arch", 0, 10000);
+  f->max_arch = read_optional_int(L, table, f->path, "max_arch", 0, 10000, 10000);
   for (int n = 0; n < (int)(sizeof functions / sizeof functions[0]); n++)
     if (read_function(L, table, f->path, functions[n], n >= 4))
       lua_pop(L, 1);
@@ -143,6 +145,10 @@ bool family_supports(lua_State *L, const family *f, const arch *a, const char *p
     snprintf(reason, 256, "needs sm_%d or newer, the target is %s", f->min_arch, a->name);
     return false;
   }
+  if (a->number > f->max_arch) {
+    snprintf(reason, 256, "needs sm_%d or older, the target is %s", f->max_arch, a->name);
+    return false;
+  }
   bool known = false;
   for (int n = 0; n < f->nphases; n++)
     known = known || strcmp(f->phases[n], phase) == 0;
@@ -150,7 +156,7 @@ bool family_supports(lua_State *L, const family *f, const arch *a, const char *p
     snprintf(reason, 256, "has no kernel for phase %s", phase);
     return false;
   }
-  call(L, f, "supports", "v", NULL, 2);
+  call(L, f, "supports", "vr", NULL, 2);
   return read_verdict(L, f, "supports", reason);
 }
 

@@ -15,7 +15,7 @@ typedef struct family {
   char path[MANIFEST_NAME + 16];
   char summary[256];
   int order; /* dispatch asks families in ascending order */
-  int min_arch;
+  int min_arch, max_arch; /* inclusive */
   int nphases;
   char phases[FAMILY_MAX_PHASES][16];
   int naxes;

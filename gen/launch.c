@@ -9,7 +9,7 @@
 #include "family.h"
 #include "lua_read.h"
 
-static const char *const field_ctypes[] = {NULL, "long long", "int", "float"}; /* by field_type */
+static const char *const field_ctypes[] = {NULL, "long long", "int", "float", "tensor_map"}; /* by field_type */
 
 /* ---- declared parameters ---- */
 
@@ -76,10 +76,11 @@ static void read_rule(lua_State *L, const char *where, const char *key, int coun
 }
 
 static void read_launch(lua_State *L, const char *where, manifest_launch *launch) {
-  read_known_keys(L, -1, where, (const char *const[]){"entry", "block", "shared_bytes", "grid", NULL});
+  read_known_keys(L, -1, where, (const char *const[]){"entry", "block", "shared_bytes", "grid", "blocks_per_sm", NULL});
   read_string(L, -1, where, "entry", launch->entry, sizeof launch->entry, false);
   launch->block = read_int(L, -1, where, "block", 1, 1 << 20);
   launch->shared_bytes = read_int(L, -1, where, "shared_bytes", 0, 1 << 30);
+  launch->blocks_per_sm = read_optional_int(L, -1, where, "blocks_per_sm", 0, 64, 0);
   read_rule(L, where, "grid", read_list(L, -1, where, "grid", MANIFEST_MAX_FACTORS), &launch->grid);
 }
 
@@ -100,7 +101,7 @@ static void read_field(lua_State *L, const char *where, manifest_field *field) {
   read_string(L, -1, where, "ctype", ctype, sizeof ctype, true);
   int number = field_type_find(type);
   if (number < 0)
-    luaL_error(L, "%s: type must be pointer, i64, i32 or f32, not '%s'", where, type);
+    luaL_error(L, "%s: type must be pointer, i64, i32, f32 or tensor_map, not '%s'", where, type);
   field->type = (field_type)number;
   if (!*ctype) {
     if (field->type == FIELD_POINTER)
@@ -194,10 +195,11 @@ void family_push_kernel(lua_State *L, const family *f, const schedule *s, const 
   for (int n = 0; n < variant->nparams; n++)
     add_parameter(L, kernel + 1, &variant->params[n]);
   if (lua_rawlen(L, kernel + 1) > MANIFEST_MAX_FIELDS)
-    host_raise(L, GEN_UNSUPPORTED,
-               "attention.params: with all strides and extents %s has %d fields to pass, the limit is %d; declare fewer "
-               "tensors or fewer dimensions",
-               f->name, (int)lua_rawlen(L, kernel + 1), MANIFEST_MAX_FIELDS);
+    host_raise(
+        L, GEN_UNSUPPORTED,
+        "attention.params: with all strides and extents %s has %d fields to pass, the limit is %d; declare fewer "
+        "tensors or fewer dimensions",
+        f->name, (int)lua_rawlen(L, kernel + 1), MANIFEST_MAX_FIELDS);
   lua_pop(L, 1);
 
   out->nlaunches = read_records(L, kernel, f, "launches", MANIFEST_MAX_LAUNCHES, out->launches, sizeof out->launches[0],

@@ -1,13 +1,13 @@
 /* manifest.c: the text form of a manifest and the sizes it rules.
  *
- *   manifest 1
+ *   manifest 2
  *   family attention_forward_sm80
  *   variant 0123456789abcdef0123456789abcdef
  *   schedule tile_m=128,tile_n=64          ("-" when the family has no axes)
  *   arch sm_80
  *   aligned16 1
  *   params_size 256
- *   launch ENTRY BLOCK SHARED_BYTES FACTOR...   a factor is len_q/128
+ *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM FACTOR...   a factor is len_q/128
  *   region NAME BYTES FACTOR...
  *   field NAME TYPE OFFSET SOURCE
  *   end
@@ -22,9 +22,10 @@
 
 static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q", "len_k",   "heads_q",
                                                    "heads_kv", "dim_qk", "dim_v", "sm_count"};
-static const char *const type_names[] = {"pointer", "i64", "i32", "f32"};
-static const int type_sizes[] = {8, 8, 4, 4};
-enum { TYPE_COUNT = 4, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
+static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map"};
+static const int type_sizes[] = {8, 8, 4, 4, 128};
+static const int type_alignments[] = {8, 8, 4, 4, 64};
+enum { TYPE_COUNT = 5, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
 
 /* ---- sizes ---- */
 
@@ -55,14 +56,15 @@ int manifest_size_find(const char *name) {
 }
 
 void manifest_place_fields(manifest *m) {
-  int offset = 0;
+  int offset = 0, widest = 8;
   for (int n = 0; n < m->nfields; n++) {
-    int size = type_sizes[m->fields[n].type];
-    offset = (offset + size - 1) / size * size;
+    int alignment = type_alignments[m->fields[n].type];
+    offset = (offset + alignment - 1) / alignment * alignment;
     m->fields[n].offset = offset;
-    offset += size;
+    offset += type_sizes[m->fields[n].type];
+    widest = alignment > widest ? alignment : widest;
   }
-  m->params_size = (offset + 7) / 8 * 8;
+  m->params_size = (offset + widest - 1) / widest * widest;
 }
 
 int64_t manifest_rule_value(const manifest_rule *rule, const int64_t sizes[SIZE_COUNT]) {
@@ -100,11 +102,12 @@ static void write_rule(const manifest_rule *rule, text *out) {
 }
 
 void manifest_write(const manifest *m, text *out) {
-  text_printf(out, "manifest 1\nfamily %s\nvariant %s\nschedule %s\narch %s\naligned16 %d\nparams_size %d\n", m->family,
+  text_printf(out, "manifest 2\nfamily %s\nvariant %s\nschedule %s\narch %s\naligned16 %d\nparams_size %d\n", m->family,
               m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, m->aligned16, m->params_size);
   for (int n = 0; n < m->nlaunches; n++) {
-    text_printf(out, "launch %s %d %d", m->launches[n].entry, m->launches[n].block, m->launches[n].shared_bytes);
-    write_rule(&m->launches[n].grid, out);
+    const manifest_launch *l = &m->launches[n];
+    text_printf(out, "launch %s %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm);
+    write_rule(&l->grid, out);
   }
   for (int n = 0; n < m->nregions; n++) {
     text_printf(out, "region %s %d", m->regions[n].name, m->regions[n].bytes);
@@ -182,6 +185,7 @@ static void read_launch(reader *r, manifest *m) {
   read_word(r, launch->entry, sizeof launch->entry);
   launch->block = read_number(r);
   launch->shared_bytes = read_number(r);
+  launch->blocks_per_sm = read_number(r);
   read_rule(r, &launch->grid);
   r->bad = r->bad || launch->block < 1;
 }
@@ -218,7 +222,7 @@ static void read_line(reader *r, manifest *m) {
   char key[16];
   read_word(r, key, sizeof key);
   if (strcmp(key, "manifest") == 0)
-    r->bad = r->bad || read_number(r) != 1;
+    r->bad = r->bad || read_number(r) != 2;
   else if (strcmp(key, "family") == 0)
     read_word(r, m->family, sizeof m->family);
   else if (strcmp(key, "variant") == 0)

@@ -16,6 +16,7 @@ enum {
   MANIFEST_MAX_FACTORS = 6,
   MANIFEST_MAX_FIELDS = 160,
   MANIFEST_MAX_REGIONS = 4,
+  MANIFEST_MAX_PARAMS = 4096, /* bytes of the parameter struct, as CUDA allows */
   MANIFEST_NAME = 64
 };
 
@@ -50,6 +51,7 @@ typedef struct manifest_launch {
   int block;                 /* threads */
   int shared_bytes;          /* dynamic shared memory */
   manifest_rule grid;        /* grid.x; grid.y = grid.z = 1 */
+  int blocks_per_sm;         /* > 0: a persistent kernel; the grid is at most this many blocks for every SM */
 } manifest_launch;
 
 /* A part of the workspace: `bytes` times the rule, at an offset aligned to 256. */
@@ -59,12 +61,14 @@ typedef struct manifest_region {
   manifest_rule count;
 } manifest_region;
 
-typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32 } field_type;
+typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_TENSOR_MAP } field_type;
 
 /* One member of the kernel's parameter struct. `source` names the value:
  *   q k v o lse lse_with_sink sink               base pointers
  *   q.stride.batch  .token .head .dim            element strides, likewise k v o; lse.stride.batch .head .token;
  *                                                lse_with_sink.stride....; sink.stride.head
+ *   q.map.DIMS.TOKENS.SWIZZLE                    tensor map of q (also k v o) over (dim, token, head, batch) whose box is
+ *                                                DIMS by TOKENS elements of one head, with SWIZZLE bytes of swizzle
  *   batch len_q len_k                            sizes
  *   workspace.NAME                               address of a region
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
@@ -73,7 +77,7 @@ typedef struct manifest_field {
   char name[MANIFEST_NAME]; /* member name in the struct */
   char source[MANIFEST_NAME];
   field_type type;
-  int offset; /* natural alignment, in order of declaration */
+  int offset; /* natural alignment (a tensor map: 64 bytes), in order of declaration */
 } manifest_field;
 
 typedef struct manifest {

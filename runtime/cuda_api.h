@@ -40,6 +40,19 @@ enum { CUDA_CAPTURE_RELAXED = 2 };
 /* CUfunction_attribute */
 enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
 
+/* CUtensorMap: data types by element size (the engine moves bits), interleave, swizzle, L2 promotion, fill. */
+enum {
+  CUDA_TENSOR_UINT16 = 1,
+  CUDA_TENSOR_UINT32 = 2,
+  CUDA_TENSOR_INTERLEAVE_NONE = 0,
+  CUDA_TENSOR_SWIZZLE_NONE = 0,
+  CUDA_TENSOR_SWIZZLE_32 = 1,
+  CUDA_TENSOR_SWIZZLE_64 = 2,
+  CUDA_TENSOR_SWIZZLE_128 = 3,
+  CUDA_TENSOR_PROMOTE_256 = 3,
+  CUDA_TENSOR_FILL_ZERO = 0
+};
+
 /* X(name, symbol, parameters): every function used. */
 #define CUDA_FUNCTIONS(X)                                                                                              \
   X(init, cuInit, (unsigned flags))                                                                                    \
@@ -73,6 +86,9 @@ enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
   X(launch, cuLaunchKernel,                                                                                            \
     (void *function_or_kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
      unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra))                           \
+  X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \
+    (void *map, int data_type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,            \
+     const unsigned *box, const unsigned *element_strides, int interleave, int swizzle, int promotion, int fill))      \
   X(event_create, cuEventCreate, (CUevent * event, unsigned flags))                                                    \
   X(event_destroy, cuEventDestroy_v2, (CUevent event))                                                                 \
   X(event_record, cuEventRecord, (CUevent event, CUstream stream))                                                     \

@@ -36,6 +36,19 @@ typedef struct device_resources {
   int registers, spill_stores, spill_loads, stack, shared_bytes;
 } device_resources;
 
+/* A tiled view of global memory for the bulk tensor copies of sm_90: dimension 0 is the innermost and contiguous. */
+typedef struct device_tensor_map {
+  void *base; /* 16-byte aligned */
+  int element_bytes; /* 2 or 4 */
+  int rank;          /* 1 to 5 */
+  int64_t extent[5]; /* elements; at least 1 */
+  int64_t stride_bytes[4]; /* of dimensions 1 to rank - 1; multiples of 16, at least 0, below 2^40 */
+  int box[5];        /* elements of one copy; at most 256 each */
+  int swizzle;       /* bytes of the swizzle pattern: 0, 32, 64 or 128 */
+} device_tensor_map;
+
+enum { DEVICE_TENSOR_MAP_BYTES = 128 }; /* of the encoded form, 64-byte aligned */
+
 typedef struct device_ops {
   const char *name; /* "cuda", "emu" */
   /* Opens ordinal n. options carries the emu seed. */
@@ -56,6 +69,9 @@ typedef struct device_ops {
   qkv_status (*kernel)(device *d, device_module *m, const char *entry, int shared_bytes, device_kernel **out);
   /* Launch only; see qkv_attention. */
   qkv_status (*launch)(device *d, device_kernel *k, const device_launch *l, qkv_stream stream);
+
+  /* Encodes a map for a kernel's parameter struct. Host arithmetic only. QKV_INVALID_ARGUMENT names the limit it breaks. */
+  qkv_status (*tensor_map)(device *d, const device_tensor_map *map, void *encoded);
 
   qkv_status (*event_create)(device *d, device_event **out);
   void (*event_free)(device *d, device_event *e);

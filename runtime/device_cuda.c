@@ -11,6 +11,7 @@
 
 #include "cuda_api.h"
 #include "device.h"
+#include "tensor_map.h"
 
 typedef struct cuda_device {
   device_base base;
@@ -282,6 +283,30 @@ static qkv_status cuda_launch(device *base, device_kernel *k, const device_launc
   return status;
 }
 
+static qkv_status cuda_tensor_map(device *base, const device_tensor_map *map, void *encoded) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status = tensor_map_check(map);
+  if (status != QKV_OK)
+    return status;
+  uint64_t extents[5], strides[5] = {0};
+  unsigned box[5], ones[5];
+  for (int n = 0; n < map->rank; n++) {
+    extents[n] = (uint64_t)map->extent[n];
+    box[n] = (unsigned)map->box[n];
+    ones[n] = 1;
+    if (n > 0)
+      strides[n - 1] = (uint64_t)map->stride_bytes[n - 1];
+  }
+  int swizzle = map->swizzle == 128  ? CUDA_TENSOR_SWIZZLE_128
+                : map->swizzle == 64 ? CUDA_TENSOR_SWIZZLE_64
+                : map->swizzle == 32 ? CUDA_TENSOR_SWIZZLE_32
+                                     : CUDA_TENSOR_SWIZZLE_NONE;
+  CUresult result = d->api->tensor_map_encode(
+      encoded, map->element_bytes == 2 ? CUDA_TENSOR_UINT16 : CUDA_TENSOR_UINT32, (unsigned)map->rank, map->base, extents,
+      strides, box, ones, CUDA_TENSOR_INTERLEAVE_NONE, swizzle, CUDA_TENSOR_PROMOTE_256, CUDA_TENSOR_FILL_ZERO);
+  return cuda_check(d->api, result, "cuTensorMapEncodeTiled");
+}
+
 static qkv_status cuda_event_create(device *base, device_event **out) {
   const cuda_device *d = as_cuda(base);
   *out = NULL;
@@ -340,6 +365,7 @@ const device_ops device_cuda = {.name = "cuda",
                                 .unload = cuda_unload,
                                 .kernel = cuda_kernel,
                                 .launch = cuda_launch,
+                                .tensor_map = cuda_tensor_map,
                                 .event_create = cuda_event_create,
                                 .event_free = cuda_event_free,
                                 .event_record = cuda_event_record,

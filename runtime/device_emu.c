@@ -17,6 +17,7 @@
 #include "device.h"
 #include "emu/engine.h"
 #include "emu/process.h"
+#include "tensor_map.h"
 
 struct device {
   device_base base;
@@ -336,6 +337,17 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
   return error_set(QKV_DEVICE_ERROR, "emu: %s (%s)", fault.message, k->module->name);
 }
 
+static qkv_status emu_tensor_map_encode(device *d, const device_tensor_map *map, void *encoded) {
+  (void)d;
+  qkv_status status = tensor_map_check(map);
+  if (status)
+    return status;
+  emu_tensor_map e = {.map = *map, .mark = EMU_TENSOR_MAP_MARK};
+  memset(encoded, 0, DEVICE_TENSOR_MAP_BYTES);
+  memcpy(encoded, &e, sizeof e);
+  return QKV_OK;
+}
+
 /* ---- Events ---- */
 
 static qkv_status emu_event_create(device *d, device_event **out) {
@@ -375,6 +387,7 @@ const device_ops device_emu = {
     .unload = emu_unload,
     .kernel = emu_kernel,
     .launch = emu_launch_kernel,
+    .tensor_map = emu_tensor_map_encode,
     .event_create = emu_event_create,
     .event_free = emu_event_free,
     .event_record = emu_event_record,

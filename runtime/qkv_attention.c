@@ -9,16 +9,21 @@
 #include "qkv_internal.h"
 
 enum { TOKEN_AXIS = 1 };
+#define MAP_STRIDE_LIMIT (INT64_C(1) << 40) /* bytes; of the hardware */
 
 /* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
  * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
-static int is_aligned(const qkv_tensor *t) {
+static int is_aligned(const qkv_tensor *t, int has_maps) {
   int size = dtype_size(t->dtype);
   if ((uintptr_t)t->data % 16 || (t->stride[3] != 1 && t->shape[3] > 1))
     return 0;
   for (int d = 0; d < 3; d++)
-    if ((t->shape[d] > 1 || d == TOKEN_AXIS) && (t->stride[d] % 16) * size % 16)
-      return 0;
+    if (t->shape[d] > 1 || d == TOKEN_AXIS) {
+      if ((t->stride[d] % 16) * size % 16)
+        return 0;
+      if (has_maps && (t->stride[d] < 0 || t->stride[d] >= MAP_STRIDE_LIMIT / size))
+        return 0;
+    }
   return 1;
 }
 
@@ -27,7 +32,7 @@ static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const o
   if (!op->primary->manifest.aligned16)
     return QKV_OK;
   for (int t = TENSOR_Q; t <= TENSOR_O; t++) {
-    if (is_aligned(call->tensors[t]))
+    if (is_aligned(call->tensors[t], op->primary->has_maps))
       continue;
     *out = op->other;
     if (!op->other)
@@ -86,8 +91,29 @@ static int64_t integer_of(const field_slot *slot, const call_view *call) {
   }
 }
 
-static qkv_status fill_field(const spec *s, const manifest_field *field, const field_slot *slot, const call_view *call,
-                             char *workspace, const int64_t *offsets, char *params) {
+/* A view of one tensor as (dim, token, head, batch). An empty tensor has none; no kernel looks at it then. */
+static qkv_status fill_map(const qkv_op *op, const field_slot *slot, const call_view *call, char *encoded) {
+  static const int axes[] = {3, 1, 2, 0}; /* of the tensor, innermost first */
+  const qkv_tensor *t = call->tensors[slot->tensor];
+  int size = dtype_size(t->dtype);
+  device_tensor_map map = {.base = t->data,
+                           .element_bytes = size,
+                           .rank = 4,
+                           .box = {slot->box_dims, slot->box_tokens, 1, 1},
+                           .swizzle = slot->swizzle};
+  for (int d = 0; d < 4; d++) {
+    map.extent[d] = t->shape[axes[d]];
+    if (map.extent[d] == 0)
+      return QKV_OK;
+    if (d > 0) /* an extent of 1 may have any stride; the hardware wants a multiple of 16 */
+      map.stride_bytes[d - 1] = map.extent[d] > 1 ? t->stride[axes[d]] * size : 16;
+  }
+  return op->engine->ops->tensor_map(op->engine->device, &map, encoded);
+}
+
+static qkv_status fill_field(const qkv_op *op, const manifest_field *field, const field_slot *slot,
+                             const call_view *call, char *workspace, const int64_t *offsets, char *params) {
+  const spec *s = op->spec->parsed;
   void *pointer;
   int64_t wide;
   int32_t narrow;
@@ -110,6 +136,8 @@ static qkv_status fill_field(const spec *s, const manifest_field *field, const f
     narrow = (int32_t)wide;
     memcpy(params + slot->offset, &narrow, sizeof narrow);
     return QKV_OK;
+  case FIELD_TENSOR_MAP:
+    return fill_map(op, slot, call, params + slot->offset);
   case FIELD_F32:
     real = (float)call->values[slot->index];
     memcpy(params + slot->offset, &real, sizeof real);
@@ -138,13 +166,15 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
   qkv_engine *e = op->engine;
   for (int n = 0; n < k->manifest.nlaunches; n++) {
     const manifest_launch *l = &k->manifest.launches[n];
-    const device_launch launch = {.grid = manifest_rule_value(&l->grid, call->sizes),
-                                  .block = l->block,
-                                  .shared_bytes = l->shared_bytes,
-                                  .params = params,
-                                  .params_size = (size_t)k->manifest.params_size};
+    device_launch launch = {.grid = manifest_rule_value(&l->grid, call->sizes),
+                            .block = l->block,
+                            .shared_bytes = l->shared_bytes,
+                            .params = params,
+                            .params_size = (size_t)k->manifest.params_size};
     if (launch.grid < 0 || launch.grid > INT32_MAX)
       return grid_too_large(l, call->sizes);
+    if (l->blocks_per_sm > 0 && launch.grid > (int64_t)l->blocks_per_sm * op->engine->info.sm_count)
+      launch.grid = (int64_t)l->blocks_per_sm * op->engine->info.sm_count;
     if (launch.grid == 0) /* a launch over an extent that is 0 has nothing to do */
       continue;
     qkv_status status = e->ops->launch(e->device, k->kernels[n], &launch, stream);
@@ -159,11 +189,10 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   call_view call = {0};
   const op_kernel *k;
   int64_t offsets[MANIFEST_MAX_REGIONS] = {0};
-  _Alignas(16) char params[8 * MANIFEST_MAX_FIELDS];
+  _Alignas(64) char params[MANIFEST_MAX_PARAMS];
   if (!op || !args)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", op ? "args" : "op");
-  const spec *s = op->spec->parsed;
-  qkv_status status = call_check(s, args, 0, &call);
+  qkv_status status = call_check(op->spec->parsed, args, 0, &call);
   if (status == QKV_OK)
     status = check_maxima(op, &call);
   if (status != QKV_OK || call.empty)
@@ -176,7 +205,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     return status;
   memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
   for (int n = 0; n < k->manifest.nfields; n++) {
-    status = fill_field(s, &k->manifest.fields[n], &k->slots[n], &call, args->workspace, offsets, params);
+    status = fill_field(op, &k->manifest.fields[n], &k->slots[n], &call, args->workspace, offsets, params);
     if (status != QKV_OK)
       return status;
   }

@@ -142,11 +142,12 @@ int call_tensor_find(const spec *s, const char *name, size_t length);
 int call_axis_find(int tensor, const char *name);
 
 /* One member of the parameter struct, resolved. */
-typedef enum slot_kind { SLOT_DATA, SLOT_STRIDE, SLOT_EXTENT, SLOT_SIZE, SLOT_WORKSPACE, SLOT_VALUE } slot_kind;
+typedef enum slot_kind { SLOT_DATA, SLOT_STRIDE, SLOT_EXTENT, SLOT_SIZE, SLOT_WORKSPACE, SLOT_VALUE, SLOT_MAP } slot_kind;
 typedef struct field_slot {
   slot_kind kind;
   field_type type;
   int tensor, index, offset;
+  int box_dims, box_tokens, swizzle; /* SLOT_MAP */
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */
@@ -155,6 +156,7 @@ typedef struct op_kernel {
   device_module *module;
   device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
   field_slot slots[MANIFEST_MAX_FIELDS];
+  int has_maps; /* some of the slots are SLOT_MAP */
 } op_kernel;
 
 struct qkv_op {

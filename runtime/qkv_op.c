@@ -9,12 +9,22 @@
 
 /* ---- Binding the parameter struct ---- */
 
-/* `rest` after "TENSOR" is "", ".stride.AXIS" or ".extent.AXIS". */
+/* `rest` after "TENSOR" is ".map.DIMS.TOKENS.SWIZZLE". */
+static int bind_map(const char *rest, field_slot *slot) {
+  int used = 0;
+  slot->kind = SLOT_MAP;
+  return sscanf(rest, ".map.%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3 &&
+         !rest[used] && slot->tensor <= TENSOR_O;
+}
+
+/* `rest` after "TENSOR" is "", ".stride.AXIS", ".extent.AXIS" or a map. */
 static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
   slot->tensor = tensor;
   slot->kind = SLOT_DATA;
   if (!*rest)
     return 1;
+  if (!strncmp(rest, ".map.", 5))
+    return bind_map(rest, slot);
   if (!strncmp(rest, ".stride.", 8))
     slot->kind = SLOT_STRIDE;
   else if (!strncmp(rest, ".extent.", 8))
@@ -60,12 +70,14 @@ static int type_fits(const field_slot *slot) {
   int pointer = slot->kind == SLOT_DATA || slot->kind == SLOT_WORKSPACE;
   if (slot->type == FIELD_F32)
     return slot->kind == SLOT_VALUE;
+  if (slot->type == FIELD_TENSOR_MAP || slot->kind == SLOT_MAP)
+    return slot->type == FIELD_TENSOR_MAP && slot->kind == SLOT_MAP;
   return (slot->type == FIELD_POINTER) == pointer;
 }
 
 static qkv_status bind_fields(const spec *s, op_kernel *k) {
   const manifest *m = &k->manifest;
-  if (m->params_size < 0 || m->params_size > 8 * MANIFEST_MAX_FIELDS)
+  if (m->params_size < 0 || m->params_size > MANIFEST_MAX_PARAMS)
     return error_set(QKV_INTERNAL, "%s: parameter struct of %d bytes", m->family, m->params_size);
   for (int n = 0; n < m->nfields; n++) {
     const manifest_field *f = &m->fields[n];
@@ -75,6 +87,7 @@ static qkv_status bind_fields(const spec *s, op_kernel *k) {
     if (!bind_source(s, m, f->source, slot) || !type_fits(slot) || f->offset < 0 ||
         f->offset + field_type_size(f->type) > m->params_size)
       return error_set(QKV_INTERNAL, "%s: member '%s' cannot be filled from '%s'", m->family, f->name, f->source);
+    k->has_maps |= slot->kind == SLOT_MAP;
   }
   return QKV_OK;
 }
@@ -148,6 +161,10 @@ static void *build_aside(void *pointer) {
   side_build *b = pointer;
   gen_kernel *rendered = NULL;
   b->status = render_kernel(b->engine, b->spec, &b->request, &rendered);
+  if (b->status == QKV_UNSUPPORTED) { /* the family takes aligned tensors only: the next one serves the others */
+    b->request.family = b->request.schedule = NULL;
+    b->status = render_kernel(b->engine, b->spec, &b->request, &rendered);
+  }
   if (b->status == QKV_OK)
     b->status = load_kernel(b->engine, b->spec, rendered, &b->kernel);
   if (b->status != QKV_OK)

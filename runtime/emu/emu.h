@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-  EMU_ABI = 1,
+  EMU_ABI = 2,
   EMU_SHARED_BASE = 1024, /* shared addresses start here, so that 0 is never valid */
   EMU_SHARED_MAX = 256 * 1024
 };
@@ -31,8 +31,24 @@ typedef enum emu_collective {
   EMU_VOTE_ANY,
   EMU_SYNC_WARP,
   EMU_LDMATRIX,
-  EMU_MMA
+  EMU_MMA,
+  EMU_STMATRIX,
+  EMU_REGISTERS,
+  EMU_WGMMA,
+  EMU_WGMMA_FENCE,
+  EMU_WGMMA_COMMIT,
+  EMU_WGMMA_WAIT
 } emu_collective;
+
+/* One wgmma m64nNk16, f32 accumulation, as a lane issues it. a_registers NULL: A is in shared memory. */
+typedef struct emu_wgmma {
+  int n, format;    /* format 0: f16, 1: bf16 */
+  int b_transposed; /* B is MN-major */
+  int accumulate;
+  uint64_t a, b; /* descriptors */
+  const uint32_t *a_registers;
+  float *d; /* n / 2 */
+} emu_wgmma;
 
 typedef struct emu_api {
   int abi;
@@ -52,7 +68,11 @@ typedef struct emu_api {
 
   /* Barriers. */
   void (*block_barrier)(int id, int threads); /* bar.sync id, threads; id 0 with the block size: __syncthreads */
+  void (*bar_arrive)(int id, int threads);
   void (*warp_barrier)(void);
+  int (*cluster_rank)(void);
+  void (*cluster_arrive)(void);
+  void (*cluster_wait)(void);
 
   /* Collectives: each lane passes its operand, gets its result. */
   uint32_t (*shuffle_xor)(uint32_t value, int lane_mask);
@@ -68,6 +88,31 @@ typedef struct emu_api {
   void (*cp_async)(uint32_t to, const void *from, int bytes, int source_bytes);
   void (*cp_async_commit)(void);
   void (*cp_async_wait)(int groups_left); /* all but the newest groups_left groups have landed */
+
+  /* sm_90. Shared addresses, mbarriers too, are 32-bit. */
+  void (*stmatrix)(uint32_t address, const uint32_t r[4], int transposed);
+  void (*registers)(int count, int increase); /* setmaxnreg */
+  int32_t (*atomic_add)(int32_t *p, int32_t v);
+
+  void (*fence_proxy_async)(void);
+  void (*mbar_init)(uint32_t mbar, int count);
+  void (*mbar_fence)(void);
+  void (*mbar_arrive)(uint32_t mbar, int bytes); /* bytes: of expect_tx, 0 without */
+  void (*mbar_arrive_remote)(uint32_t mbar, int cta);
+  void (*mbar_wait)(uint32_t mbar, int parity);
+
+  /* Tensor copies: `map` is what the device's tensor_map op encoded; rank coordinates. */
+  void (*tma_prefetch)(const void *map);
+  void (*tma_load)(uint32_t to, const void *map, uint32_t mbar, int rank, const int *coordinates, int cta_mask);
+  void (*tma_store)(const void *map, uint32_t from, int rank, const int *coordinates);
+  void (*bulk_load)(uint32_t to, const void *from, int bytes, uint32_t mbar);
+  void (*bulk_commit)(void);
+  void (*bulk_wait)(int groups_left, int reads_only);
+
+  void (*wgmma)(const emu_wgmma *op);
+  void (*wgmma_fence)(void);
+  void (*wgmma_commit)(void);
+  void (*wgmma_wait)(int groups_left);
 } emu_api;
 
 #ifdef __cplusplus

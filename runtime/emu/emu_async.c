@@ -41,9 +41,11 @@ void async_copy(uint32_t to, const void *from, int bytes, int source_bytes) {
   int me = machine.current;
   if (source_bytes < 0 || source_bytes > bytes)
     fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "cp.async of %d bytes with %d source bytes", bytes, source_bytes);
-  uint32_t offset = effect_shared(to, bytes, EFFECT_WRITE, "cp.async");
+  uint32_t offset = effect_shared(to, bytes, bytes, "cp.async");
   effect_global(from, source_bytes, bytes, EFFECT_READ, "cp.async");
-  clock_copy_start(me, offset, bytes);
+  emu_actor actor = shadow_thread(me, "asynchronous copy");
+  actor.time = (uint32_t)SHADOW_IN_FLIGHT;
+  shadow_write(&actor, offset, bytes);
   emu_thread *thread = &machine.threads[me];
   *append_copy(thread) = (emu_copy){offset, bytes, source_bytes, from, thread->group, false};
   memset(machine.arena + offset, EMU_POISON, (size_t)bytes);
@@ -76,7 +78,7 @@ void async_wait(int groups_left) {
     return;
   land_first(thread, count);
   for (int i = 0; i < count; i++)
-    clock_copy_end(me, thread->copies[i].offset, thread->copies[i].bytes);
+    shadow_land(me, thread->copies[i].offset, thread->copies[i].bytes, clock_of(me, PROXY_GENERIC)[me]);
   thread->copy_count -= count;
   memmove(thread->copies, thread->copies + count, (size_t)thread->copy_count * sizeof *thread->copies);
   land_some();

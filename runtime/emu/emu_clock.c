@@ -1,185 +1,188 @@
-/* emu_clock.c: who has seen what: a vector clock for every agent and a shadow of shared memory that names each byte's
- * last write and the reads since. An access that is not ordered after the write it meets, or a write not ordered after
- * the reads it destroys, is a race in every schedule, not only in the unlucky one.
+/* emu_clock.c: who is ordered after whom. A row is a vector clock: for every agent the latest of its times that the
+ * row's owner is ordered after. Rows belong to threads, to barriers (what those who came by bar_arrive released), to
+ * mbarriers (released by arrivals; handed to waiters) and, derived, to warps.
  *
- * clocks[a][b] is the latest time of b that a is ordered after. A byte keeps one reader as long as one is enough; the
- * second concurrent reader moves it to a row of `readers`, one time an agent, in address space that is committed when
- * touched. Only barriers join clocks: shuffles, votes, ldmatrix and mma order no memory. */
+ * Every row has two flavours. The generic one orders plain accesses. The asynchronous one counts a thread's writes only
+ * as far as the thread has fenced them (fence.proxy.async) before it released them; engines are counted in both. An
+ * access through the asynchronous proxy must find the last write in its asynchronous row. A program that never fences
+ * and has no engines has nothing in the asynchronous rows, which are then left alone. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "engine.h"
 
-enum { READER_NONE = 0xffff, READER_MANY = 0xfffe };
-#define IN_FLIGHT UINT32_MAX /* a time no agent ever reaches: being written asynchronously */
+enum { ROWS_BEHIND_THREADS = EMU_BARRIERS + 1 + 2 * EMU_MBARRIERS + EMU_MAX_WARPS };
 
-typedef struct shadow {
-  uint32_t write_time; /* 0: never written */
-  uint32_t read_time;
-  uint16_t writer, reader;
-} shadow;
+typedef struct engine_name {
+  emu_engine_kind kind;
+  int number;
+} engine_name;
 
-static int agents;
-static uint32_t *clocks;  /* agents x agents */
-static shadow *cells;     /* one a byte of shared memory */
-static uint32_t *readers; /* bytes x agents */
-static size_t clocks_mapped, cells_mapped, readers_mapped;
+static int threads, agents, stride;
+static bool has_async;   /* some asynchronous row is not empty */
+static uint32_t *clocks; /* rows x 2 flavours x stride */
+static size_t mapped;
+static uint32_t changes[EMU_MAX_THREADS];  /* of a thread's row */
+static uint64_t warp_stamp[EMU_MAX_WARPS]; /* sum of its lanes' changes when the warp's row was computed */
+static engine_name engines[EMU_ENGINES];
 
-static bool reserve(void **memory, size_t *mapped, size_t bytes) {
-  if (bytes <= *mapped)
-    return true;
-  if (*memory)
-    munmap(*memory, *mapped);
-  *mapped = 0;
-  *memory = NULL;
-  void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (map == MAP_FAILED)
-    return false;
-  *memory = map;
-  *mapped = bytes;
-  return true;
-}
-
-static bool reserve_all(size_t n, size_t bytes) {
-  void *c = clocks, *s = cells, *r = readers;
-  bool ok = reserve(&c, &clocks_mapped, n * n * sizeof *clocks) && reserve(&s, &cells_mapped, bytes * sizeof *cells) &&
-            reserve(&r, &readers_mapped, bytes * n * sizeof *readers);
-  clocks = c;
-  cells = s;
-  readers = r;
-  return ok;
-}
-
-bool clock_start_block(int threads, int shared_bytes) {
-  if (!reserve_all((size_t)threads, (size_t)shared_bytes))
-    return false;
-  agents = threads;
-  memset(clocks, 0, (size_t)threads * (size_t)threads * sizeof *clocks);
-  for (int a = 0; a < threads; a++)
-    clocks[a * threads + a] = 1;
-  for (int i = 0; i < shared_bytes; i++)
-    cells[i] = (shadow){.reader = READER_NONE};
+bool clock_start_block(int count) {
+  stride = count + EMU_ENGINES;
+  size_t bytes = (size_t)(count + ROWS_BEHIND_THREADS) * 2 * (size_t)stride * sizeof *clocks;
+  if (bytes > mapped) {
+    clock_free();
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+      return false;
+    clocks = map;
+    mapped = bytes;
+  }
+  threads = agents = count;
+  /* The rows of warps need no clearing, and those of mbarriers are cleared by their init. */
+  memset(clocks, 0, (size_t)(count + EMU_BARRIERS + 1) * 2 * (size_t)stride * sizeof *clocks);
+  memset(changes, 0, sizeof changes);
+  memset(warp_stamp, 0, sizeof warp_stamp);
+  has_async = false;
+  for (int t = 0; t < count; t++)
+    clocks[(size_t)t * 2 * (size_t)stride + (size_t)t] = 1;
   return true;
 }
 
 void clock_free(void) {
   if (clocks)
-    munmap(clocks, clocks_mapped);
-  if (cells)
-    munmap(cells, cells_mapped);
-  if (readers)
-    munmap(readers, readers_mapped);
-  clocks = readers = NULL;
-  cells = NULL;
-  clocks_mapped = cells_mapped = readers_mapped = 0;
+    munmap(clocks, mapped);
+  clocks = NULL;
+  mapped = 0;
 }
 
-static uint32_t *clock_of(int agent) {
-  return clocks + (size_t)agent * (size_t)agents;
+static uint32_t *row_of(int row, emu_proxy proxy) {
+  return clocks + ((size_t)row * 2 + (size_t)proxy) * (size_t)stride;
 }
 
-static void raise_race(const char *what, uint32_t offset, int other, const char *other_did) {
-  fault_raise(EMU_FAULT_RACE, "%s shared memory at offset %u, not ordered after %s by thread %d: a barrier is missing",
-              what, (unsigned)offset, other_did, other);
+const uint32_t *clock_of(int row, emu_proxy proxy) {
+  return row_of(row, proxy);
 }
 
-/* A read or write must come after the last write. */
-static void after_write(const shadow *cell, const uint32_t *now, uint32_t offset, const char *what) {
-  if (cell->write_time <= now[cell->writer])
-    return;
-  if (cell->write_time == IN_FLIGHT)
-    fault_raise(EMU_FAULT_PENDING,
-                "%s shared memory at offset %u while the asynchronous copy into it by thread %d is "
-                "not waited for",
-                what, (unsigned)offset, (int)cell->writer);
-  raise_race(what, offset, cell->writer, "the write");
+int clock_agents(void) {
+  return agents;
 }
 
-/* A write must come after all reads of what it destroys. */
-static void after_reads(const shadow *cell, const uint32_t *now, uint32_t offset, const char *what) {
-  if (cell->reader == READER_NONE)
-    return;
-  if (cell->reader != READER_MANY) {
-    if (cell->read_time > now[cell->reader])
-      raise_race(what, offset, cell->reader, "the read");
+int clock_barrier_row(int barrier) {
+  return threads + barrier;
+}
+int clock_arrived_row(int mbarrier) {
+  return threads + EMU_BARRIERS + 1 + 2 * mbarrier;
+}
+int clock_released_row(int mbarrier) {
+  return clock_arrived_row(mbarrier) + 1;
+}
+
+/* ---- Engines ---- */
+
+int clock_new_engine(emu_engine_kind kind, int number) {
+  if (agents - threads == EMU_ENGINES)
+    return -1;
+  engines[agents - threads] = (engine_name){kind, number};
+  has_async = true;
+  return agents++;
+}
+
+bool clock_is_thread(int agent) {
+  return agent < threads;
+}
+
+void clock_describe(int agent, char *out, size_t size) {
+  if (agent < threads) {
+    snprintf(out, size, "thread %d", agent);
     return;
   }
-  const uint32_t *row = readers + (size_t)offset * (size_t)agents;
-  uint32_t late = 0;
+  engine_name e = engines[agent - threads];
+  if (e.kind == ENGINE_LOAD)
+    snprintf(out, size, "the copy onto the mbarrier at offset %d", e.number);
+  else if (e.kind == ENGINE_STORE)
+    snprintf(out, size, "the bulk store of thread %d", e.number);
+  else
+    snprintf(out, size, "wgmma of warpgroup %d", e.number);
+}
+
+/* ---- Order ---- */
+
+static void raise_row(uint32_t *to, const uint32_t *from) {
   for (int a = 0; a < agents; a++)
-    late |= row[a] > now[a];
-  for (int a = 0; late && a < agents; a++)
-    if (row[a] > now[a])
-      raise_race(what, offset, a, "the read");
+    to[a] = from[a] > to[a] ? from[a] : to[a];
 }
 
-static void note_read(shadow *cell, int agent, const uint32_t *now, uint32_t offset) {
-  if (cell->reader == (uint16_t)agent) {
-    cell->read_time = now[agent];
-    return;
-  }
-  uint32_t *row = readers + (size_t)offset * (size_t)agents;
-  if (cell->reader == READER_MANY) {
-    row[agent] = now[agent];
-    return;
-  }
-  if (cell->reader != READER_NONE && cell->read_time > now[cell->reader]) { /* concurrent: both count */
-    memset(row, 0, (size_t)agents * sizeof *row);
-    row[cell->reader] = cell->read_time;
-    row[agent] = now[agent];
-    cell->reader = READER_MANY;
-    return;
-  }
-  cell->reader = (uint16_t)agent;
-  cell->read_time = now[agent];
+static void tick(int thread) { /* what it does from now on is news to the others */
+  row_of(thread, PROXY_GENERIC)[thread]++;
+  changes[thread]++;
 }
 
-static void write_bytes(int agent, uint32_t offset, int bytes, uint32_t time, const char *what) {
-  const uint32_t *now = clock_of(agent);
-  for (uint32_t at = offset; at < offset + (uint32_t)bytes; at++) {
-    after_write(&cells[at], now, at, what);
-    after_reads(&cells[at], now, at, what);
-    cells[at] = (shadow){time, 0, (uint16_t)agent, READER_NONE};
-  }
+void clock_clear(int row) {
+  memset(row_of(row, PROXY_GENERIC), 0, 2 * (size_t)stride * sizeof *clocks);
 }
 
-void clock_effect(int agent, uint32_t offset, int bytes, emu_effect effect) {
-  const uint32_t *now = clock_of(agent);
-  if (effect == EFFECT_WRITE) {
-    write_bytes(agent, offset, bytes, now[agent], "write of");
-    return;
-  }
-  for (uint32_t at = offset; at < offset + (uint32_t)bytes; at++) {
-    after_write(&cells[at], now, at, "read of");
-    note_read(&cells[at], agent, now, at);
-  }
+void clock_acquire(int row, int from) {
+  raise_row(row_of(row, PROXY_GENERIC), row_of(from, PROXY_GENERIC));
+  if (has_async)
+    raise_row(row_of(row, PROXY_ASYNC), row_of(from, PROXY_ASYNC));
+  if (row < threads)
+    changes[row]++;
 }
 
-void clock_copy_start(int agent, uint32_t offset, int bytes) {
-  write_bytes(agent, offset, bytes, IN_FLIGHT, "asynchronous copy into");
+void clock_release(int thread, int row) {
+  clock_acquire(row, thread);
+  tick(thread);
 }
 
-void clock_copy_end(int agent, uint32_t offset, int bytes) {
-  uint32_t time = clock_of(agent)[agent];
-  for (uint32_t at = offset; at < offset + (uint32_t)bytes; at++)
-    cells[at].write_time = time;
+void clock_join(const int *members, int count, int row) {
+  for (int proxy = PROXY_GENERIC; proxy <= (has_async ? PROXY_ASYNC : PROXY_GENERIC); proxy++) {
+    static uint32_t latest[EMU_MAX_THREADS + EMU_ENGINES];
+    size_t bytes = (size_t)agents * sizeof *latest;
+    memcpy(latest, row_of(row >= 0 ? row : members[0], (emu_proxy)proxy), bytes);
+    for (int i = 0; i < count; i++)
+      raise_row(latest, row_of(members[i], (emu_proxy)proxy));
+    for (int i = 0; i < count; i++)
+      memcpy(row_of(members[i], (emu_proxy)proxy), latest, bytes);
+  }
+  for (int i = 0; i < count; i++)
+    tick(members[i]);
 }
 
-void clock_join(const int *members, int count) {
-  static uint32_t latest[EMU_MAX_THREADS];
-  size_t row = (size_t)agents * sizeof *latest;
-  memcpy(latest, clock_of(members[0]), row);
-  for (int i = 1; i < count; i++) {
-    const uint32_t *other = clock_of(members[i]);
-    for (int a = 0; a < agents; a++)
-      latest[a] = other[a] > latest[a] ? other[a] : latest[a];
+void clock_learn(int row, int engine, uint32_t time) {
+  for (int proxy = PROXY_GENERIC; proxy <= PROXY_ASYNC; proxy++) {
+    uint32_t *known = &row_of(row, (emu_proxy)proxy)[engine];
+    *known = time > *known ? time : *known;
   }
-  for (int i = 0; i < count; i++) {
-    uint32_t *clock = clock_of(members[i]);
-    memcpy(clock, latest, row);
-    clock[members[i]]++; /* what it does from now on is news to the others */
+  if (row < threads)
+    changes[row]++;
+}
+
+void clock_fence(int thread) {
+  row_of(thread, PROXY_ASYNC)[thread] = row_of(thread, PROXY_GENERIC)[thread];
+  has_async = true;
+  tick(thread);
+}
+
+int clock_warp_row(int first) {
+  int warp = first / EMU_WARP, row = threads + EMU_BARRIERS + 1 + 2 * EMU_MBARRIERS + warp;
+  uint64_t stamp = 1;
+  for (int lane = 0; lane < EMU_WARP; lane++)
+    stamp += changes[first + lane];
+  if (stamp == warp_stamp[warp])
+    return row;
+  warp_stamp[warp] = stamp;
+  for (int proxy = PROXY_GENERIC; proxy <= PROXY_ASYNC; proxy++) {
+    uint32_t *least = row_of(row, (emu_proxy)proxy);
+    memcpy(least, row_of(first, (emu_proxy)proxy), (size_t)agents * sizeof *least);
+    for (int lane = 1; lane < EMU_WARP; lane++) {
+      const uint32_t *other = row_of(first + lane, (emu_proxy)proxy);
+      for (int a = 0; a < agents; a++)
+        least[a] = other[a] < least[a] ? other[a] : least[a];
+    }
   }
+  return row;
 }

@@ -7,7 +7,9 @@
 #include "formats.h"
 
 const char *collective_name(emu_collective kind) {
-  static const char *const names[] = {"shuffle_xor", "shuffle", "vote_any", "warp_sync", "ldmatrix", "mma_m16n8k16"};
+  static const char *const names[] = {"shuffle_xor", "shuffle",      "vote_any",     "warp_sync",
+                                      "ldmatrix",    "mma_m16n8k16", "stmatrix",     "setmaxnreg",
+                                      "wgmma",       "wgmma_fence",  "wgmma_commit", "wgmma_wait"};
   return names[kind];
 }
 
@@ -54,6 +56,10 @@ static void meet(emu_operands *mine) {
       machine_wake(first + lane);
 }
 
+const emu_operands *collective_operands(int thread) {
+  return machine.threads[thread].operands;
+}
+
 static emu_operands *lane_operands(int first, int lane) {
   return machine.threads[first + lane].operands;
 }
@@ -82,7 +88,7 @@ static void sync_warp(int first) {
   int members[EMU_WARP];
   for (int lane = 0; lane < EMU_WARP; lane++)
     members[lane] = first + lane;
-  clock_join(members, EMU_WARP);
+  clock_join(members, EMU_WARP, -1);
 }
 
 /* Matrix m has its eight 16-byte rows where lanes 8m to 8m+7 say. Lane l gets the pair at row l/4, columns 2(l%4) and
@@ -94,7 +100,9 @@ static void ldmatrix(int first) {
   uint16_t rows[EMU_WARP][8];
   for (int lane = 0; lane < 8 * count; lane++) {
     machine.current = first + lane; /* each row is read by the lane that names it */
-    uint32_t offset = effect_shared(lane_operands(first, lane)->address, 16, EFFECT_READ, "ldmatrix");
+    uint32_t offset = effect_shared(lane_operands(first, lane)->address, 16, 16, "ldmatrix");
+    emu_actor actor = shadow_thread(first + lane, "ldmatrix");
+    shadow_read(&actor, offset, 16);
     __builtin_memcpy(rows[lane], machine.arena + offset, 16);
   }
   machine.current = me;
@@ -105,6 +113,54 @@ static void ldmatrix(int first) {
       uint32_t high = transposed ? rows[8 * m + b + 1][a] : rows[8 * m + a][b + 1];
       lane_operands(first, lane)->out[m] = low | high << 16;
     }
+}
+
+/* The inverse. Each row is written by the lane that names it. */
+static void stmatrix(int first) {
+  bool transposed = lane_operands(first, 0)->variant;
+  int me = machine.current;
+  for (int row = 0; row < EMU_WARP; row++) {
+    uint16_t elements[8];
+    for (int i = 0; i < 8; i++) {
+      int lane = transposed ? 4 * i + row % 8 / 2 : 4 * (row % 8) + i / 2, half = transposed ? row % 2 : i % 2;
+      elements[i] = (uint16_t)(lane_operands(first, lane)->a[row / 8] >> 16 * half);
+    }
+    machine.current = first + row;
+    uint32_t offset = effect_shared(lane_operands(first, row)->address, 16, 16, "stmatrix");
+    emu_actor actor = shadow_thread(first + row, "stmatrix");
+    shadow_write(&actor, offset, 16);
+    __builtin_memcpy(machine.arena + offset, elements, 16);
+  }
+  machine.current = me;
+}
+
+static void set_registers(int first) {
+  const emu_operands *o = lane_operands(first, 0);
+  emu_warp *warp = machine_warp(first);
+  int now = warp->registers, wanted = o->argument;
+  bool increase = o->value;
+  if (wanted % 8 || wanted < 24 || wanted > 256)
+    fault_raise(EMU_FAULT_REGISTERS, "%d registers a thread: must be a multiple of 8 from 24 to 256", wanted);
+  if (now && (increase ? wanted < now : wanted > now))
+    fault_raise(EMU_FAULT_REGISTERS, "%s from %d to %d registers a thread", increase ? "an increase" : "a decrease",
+                now, wanted);
+  warp->registers = wanted;
+  warp->register_changes++;
+}
+
+void collective_check_registers(void) {
+  int warps = (machine.launch->block + EMU_WARP - 1) / EMU_WARP, sum = 0;
+  for (int w = 0; w < warps; w++) {
+    const emu_warp *warp = &machine.warps[w], *leader = &machine.warps[w / 4 * 4];
+    sum += EMU_WARP * warp->registers;
+    if (warp->registers != leader->registers || warp->register_changes != leader->register_changes) {
+      fault_block(EMU_FAULT_REGISTERS, "warps %d and %d are of one warpgroup but ask for %d and %d registers",
+                  w / 4 * 4, w, leader->registers, warp->registers);
+      return;
+    }
+  }
+  if (sum > 65536)
+    fault_block(EMU_FAULT_REGISTERS, "the warpgroups end with %d registers together; there are 65536", sum);
 }
 
 static void unpack(uint32_t pair, int format, float *low, float *high) {
@@ -159,6 +215,23 @@ static void compute(int first) {
   case EMU_MMA:
     mma(first, any->variant);
     break;
+  case EMU_STMATRIX:
+    stmatrix(first);
+    break;
+  case EMU_REGISTERS:
+    set_registers(first);
+    break;
+  case EMU_WGMMA:
+    wgmma_issue(first);
+    break;
+  case EMU_WGMMA_FENCE:
+    wgmma_fence(first);
+    break;
+  case EMU_WGMMA_COMMIT:
+    wgmma_commit(first);
+    break;
+  case EMU_WGMMA_WAIT:
+    break;
   }
 }
 
@@ -195,4 +268,48 @@ void collective_ldmatrix(uint32_t *out, int count, int transposed, uint32_t addr
 void collective_mma(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], int format) {
   emu_operands o = {.kind = EMU_MMA, .variant = format != 0, .d = d, .a = a, .b = b, .c = c};
   meet(&o);
+}
+
+void collective_stmatrix(uint32_t address, const uint32_t r[4], int transposed) {
+  emu_operands o = {.kind = EMU_STMATRIX, .variant = transposed != 0, .address = address, .a = r};
+  meet(&o);
+}
+
+void collective_registers(int count, int increase) {
+  emu_operands o = {
+      .kind = EMU_REGISTERS, .variant = 2 * count + (increase != 0), .value = increase != 0, .argument = count};
+  meet(&o);
+}
+
+/* A warp in a block without whole warpgroups has nobody to work with. */
+static void check_warpgroup(void) {
+  if (machine.current / EMU_WARPGROUP * EMU_WARPGROUP + EMU_WARPGROUP > machine.launch->block)
+    fault_raise(EMU_FAULT_DIVERGENT, "wgmma by thread %d of a block of %d: its warpgroup is not complete",
+                machine.current, machine.launch->block);
+}
+
+void collective_wgmma(const emu_wgmma *op) {
+  check_warpgroup();
+  int variant = 8 * op->n + 4 * (op->a_registers != NULL) + 2 * (op->format != 0) + (op->b_transposed != 0);
+  emu_operands o = {.kind = EMU_WGMMA, .variant = variant, .wgmma = op};
+  meet(&o);
+}
+
+void collective_wgmma_fence(void) {
+  check_warpgroup();
+  emu_operands o = {.kind = EMU_WGMMA_FENCE};
+  meet(&o);
+}
+
+void collective_wgmma_commit(void) {
+  check_warpgroup();
+  emu_operands o = {.kind = EMU_WGMMA_COMMIT};
+  meet(&o);
+}
+
+void collective_wgmma_wait(int groups_left) {
+  check_warpgroup();
+  emu_operands o = {.kind = EMU_WGMMA_WAIT, .variant = groups_left};
+  meet(&o);
+  wgmma_wait(groups_left);
 }

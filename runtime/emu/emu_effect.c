@@ -53,27 +53,28 @@ void effect_access(const void *address, int bytes, emu_effect effect) {
   size_t on_stack = at - (uintptr_t)own->stack_low;
   if (on_stack < own->stack_size) {
     check_alignment(at, bytes, effect_name(effect), "local");
+    if (machine.threads[machine.current].fenced)
+      wgmma_check_register(at, bytes);
     return;
   }
   size_t offset = at - (uintptr_t)machine.arena;
   if (offset < EMU_SHARED_MAX) {
     check_shared_bounds(offset, bytes, effect_name(effect));
     check_alignment(offset, bytes, effect_name(effect), "shared");
-    clock_effect(machine.current, (uint32_t)offset, bytes, effect);
+    emu_actor actor = shadow_thread(machine.current, NULL);
+    (effect == EFFECT_WRITE ? shadow_write : shadow_read)(&actor, (uint32_t)offset, bytes);
     return;
   }
   check_elsewhere(address, bytes, effect, effect_name(effect));
   check_alignment(at, bytes, effect_name(effect), "global");
 }
 
-uint32_t effect_shared(uint32_t address, int bytes, emu_effect effect, const char *primitive) {
+uint32_t effect_shared(uint32_t address, int bytes, int alignment, const char *primitive) {
   if (address < EMU_SHARED_BASE)
     fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "%s: 0x%x is no shared address", primitive, (unsigned)address);
   uint32_t offset = address - EMU_SHARED_BASE;
   check_shared_bounds(offset, bytes, primitive);
-  check_alignment(offset, bytes, primitive, "shared");
-  if (effect == EFFECT_READ) /* asynchronous writes have their own beginning and end */
-    clock_effect(machine.current, offset, bytes, effect);
+  check_alignment(offset, alignment, primitive, "shared");
   return offset;
 }
 

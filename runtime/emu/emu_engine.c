@@ -50,6 +50,9 @@ void machine_close(void) {
   munmap(arena_map, EMU_SHARED_MAX + ARENA_ALIGNMENT);
   arena_map = NULL;
   clock_free();
+  shadow_free();
+  tma_free();
+  wgmma_free();
   memory_forget_freed();
   machine = (emu_machine){.current = -1};
 }
@@ -90,8 +93,21 @@ static void deadlock(void) {
   fault_block(EMU_FAULT_DEADLOCK, "%s", who);
 }
 
+/* Lets copies land: with the random policy now and then, else when nobody can go on without them. */
+static void land_copies(void) {
+  if (machine.launch->policy == EMU_RANDOM && !machine_random(16))
+    tma_land_one();
+  while (!machine.fault.set && !machine.ready_count && machine.live && tma_land_one()) {
+  }
+}
+
 /* Where control goes when the running thread cannot go on. */
 static fiber *successor(void) {
+  land_copies();
+  if (machine.fault.set) {
+    machine.current = -1;
+    return &machine.host;
+  }
   if (machine.ready_count) {
     machine.current = next_thread();
     return &machine.threads[machine.current].fiber;
@@ -105,7 +121,8 @@ static fiber *successor(void) {
 void machine_wait(void) {
   fiber *self = &machine.threads[machine.current].fiber;
   fiber *next = successor();
-  fiber_switch(self, next);
+  if (next != self) /* a copy that landed may have woken it again */
+    fiber_switch(self, next);
 }
 
 /* ---- Threads and blocks ---- */
@@ -121,6 +138,8 @@ static void thread_body(void) {
         (unsigned)warp->collective,
         collective_name(machine.threads[me / EMU_WARP * EMU_WARP + __builtin_ctz(warp->collective)].operands->kind));
   async_thread_done(me);
+  tma_thread_done(me);
+  wgmma_thread_done(me);
   warp->done |= 1u << (me % EMU_WARP);
   machine.threads[me].done = true;
   machine.live--;
@@ -133,7 +152,10 @@ static void start_thread(int t) {
   thread->operands = NULL;
   thread->copy_count = 0;
   thread->group = 0;
-  thread->barrier = -1;
+  thread->barrier = thread->mbarrier = thread->storer = -1;
+  thread->at_wgmma = thread->at_cluster = thread->fenced = false;
+  thread->cluster = thread->bulk_group = thread->bulk_read = 0;
+  thread->lock_count = 0;
   thread->done = false;
   machine_warp(t)->lanes |= 1u << (t % EMU_WARP);
   fiber_start(&thread->fiber, &machine.stacks, t, thread_body);
@@ -143,13 +165,18 @@ static void start_thread(int t) {
 static bool run_block(int64_t block) {
   const emu_launch *launch = machine.launch;
   machine.block = block;
-  if (!clock_start_block(launch->block, launch->shared_bytes)) {
+  if (!clock_start_block(launch->block) || !shadow_start_block(launch->shared_bytes)) {
     fault_block(EMU_FAULT_MEMORY, "no memory for the shadow of %d bytes of shared memory", launch->shared_bytes);
     return false;
   }
   memset(machine.arena, EMU_POISON, EMU_SHARED_MAX);
   memset(machine.warps, 0, sizeof machine.warps);
   memset(machine.barriers, 0, sizeof machine.barriers);
+  machine.cluster_arrived = 0;
+  machine.cluster_phase = 0;
+  mbarrier_start_block();
+  tma_start_block();
+  wgmma_start_block();
   machine.ready_head = machine.ready_count = 0;
   machine.live = launch->block;
   for (int t = 0; t < launch->block; t++)
@@ -157,6 +184,11 @@ static bool run_block(int64_t block) {
   fiber *first = successor();
   fiber_switch(&machine.host, first);
   machine.current = -1;
+  if (!machine.fault.set) {
+    mbarrier_end_block();
+    collective_check_registers();
+    tma_end_block();
+  }
   return !machine.fault.set;
 }
 
@@ -205,6 +237,18 @@ static void access(const void *address, int bytes, int write) {
   effect_access(address, bytes, write ? EFFECT_WRITE : EFFECT_READ);
 }
 
+static void fence_proxy_async(void) {
+  clock_fence(machine.current);
+  mbarrier_fence(machine.current);
+}
+
+static int32_t atomic_add(int32_t *p, int32_t v) {
+  effect_global(p, 4, 4, EFFECT_WRITE, "atomic_add_i32");
+  int32_t old = *p;
+  *p = (int32_t)((uint32_t)old + (uint32_t)v);
+  return old;
+}
+
 const emu_api emu_table = {
     .abi = EMU_ABI,
     .thread_index = thread_index,
@@ -224,4 +268,27 @@ const emu_api emu_table = {
     .cp_async = async_copy,
     .cp_async_commit = async_commit,
     .cp_async_wait = async_wait,
+    .bar_arrive = barrier_arrive,
+    .cluster_rank = barrier_cluster_rank,
+    .cluster_arrive = barrier_cluster_arrive,
+    .cluster_wait = barrier_cluster_wait,
+    .stmatrix = collective_stmatrix,
+    .registers = collective_registers,
+    .atomic_add = atomic_add,
+    .fence_proxy_async = fence_proxy_async,
+    .mbar_init = mbarrier_init,
+    .mbar_fence = mbarrier_fence_init,
+    .mbar_arrive = mbarrier_arrive,
+    .mbar_arrive_remote = mbarrier_arrive_remote,
+    .mbar_wait = mbarrier_wait,
+    .tma_prefetch = tma_prefetch,
+    .tma_load = tma_load,
+    .tma_store = tma_store,
+    .bulk_load = tma_bulk_load,
+    .bulk_commit = tma_bulk_commit,
+    .bulk_wait = tma_bulk_wait,
+    .wgmma = collective_wgmma,
+    .wgmma_fence = collective_wgmma_fence,
+    .wgmma_commit = collective_wgmma_commit,
+    .wgmma_wait = collective_wgmma_wait,
 };

@@ -1,10 +1,13 @@
 /* engine.h: what the files of the emulator share. Private to runtime/emu and device_emu.c.
  *
  * One machine a process: blocks run one after another, the threads of a block are fibers on the calling OS thread, and
- * whoever touches the machine holds emu_lock. What an agent does to memory passes through effect_shared and
- * effect_global (emu_effect.c) and through nothing else; barriers pass through clock_* (emu_clock.c). An agent is a
- * thread of the block for now: asynchronous engines (TMA, wgmma) become agents with numbers behind the threads, with
- * clocks of their own, and mbarriers become one more thing that joins clocks. docs/emulator.md shows where. */
+ * whoever touches the machine holds emu_lock. What is done to memory passes through effect_* (emu_effect.c) and
+ * shadow_* (emu_shadow.c) and through nothing else; what orders it passes through clock_* (emu_clock.c).
+ *
+ * An agent is what accesses are attributed to: a thread of the block, or, numbered behind the threads, an asynchronous
+ * engine: the copies onto one mbarrier, the bulk stores of one thread, the wgmma of one warpgroup. An engine needs no
+ * clock of its own: it works in the name of its issuer, and its time is the number of the phase or group that will tell
+ * others of its end. docs/emulator.md has the rules. */
 #ifndef RUNTIME_EMU_ENGINE_H
 #define RUNTIME_EMU_ENGINE_H
 
@@ -21,7 +24,13 @@ enum {
   EMU_MAX_WARPS = EMU_MAX_THREADS / EMU_WARP,
   EMU_BARRIERS = 16,
   EMU_SHARED_LIMIT = 227 * 1024, /* dynamic shared memory of one block, as on the largest supported GPU */
-  EMU_POISON = 0xff,             /* NaN in every float format, -1 as an integer */
+  EMU_WARPGROUP = 128,
+  EMU_WARPGROUPS = EMU_MAX_THREADS / EMU_WARPGROUP,
+  EMU_MBARRIERS = 64, /* of one block; the hardware has no limit */
+  EMU_STORERS = 32,   /* threads of one block that issue bulk stores */
+  EMU_ENGINES = EMU_MBARRIERS + EMU_STORERS + EMU_WARPGROUPS,
+  EMU_LOCKS = 64,    /* ranges of one thread's registers that wgmma uses */
+  EMU_POISON = 0xff, /* NaN in every float format, -1 as an integer */
   EMU_MESSAGE = 1024
 };
 
@@ -46,11 +55,19 @@ typedef struct emu_fault {
 #define EMU_FAULT_DIVERGENT "divergent collective"
 #define EMU_FAULT_BARRIER "bad barrier"
 #define EMU_FAULT_DEADLOCK "deadlock"
+#define EMU_FAULT_PROXY "missing proxy fence"
+#define EMU_FAULT_UNWRITTEN "uninitialised shared memory"
+#define EMU_FAULT_MBARRIER "bad mbarrier"
+#define EMU_FAULT_TENSOR_MAP "bad tensor map"
+#define EMU_FAULT_DESCRIPTOR "bad matrix descriptor"
+#define EMU_FAULT_IN_FLIGHT "accumulator in flight"
+#define EMU_FAULT_FENCE "missing wgmma fence"
+#define EMU_FAULT_REGISTERS "register budget"
 #define EMU_FAULT_MEMORY "out of host memory"
 
 /* Records a fault of the running thread and ends the launch: never returns to the kernel. */
 void fault_raise(const char *kind, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
-/* Records a fault that belongs to the whole block. */
+/* Records a fault that belongs to the whole block. The caller leaves the kernel. */
 void fault_block(const char *kind, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- The machine (emu_engine.c) ---- */
@@ -67,7 +84,7 @@ typedef struct emu_copy {
 /* What a lane brings to a collective; the lane is suspended while others look at it. */
 typedef struct emu_operands {
   emu_collective kind;
-  int variant; /* must be equal in all lanes: ldmatrix count and transposition, mma format */
+  int variant; /* must be equal in all lanes: ldmatrix count and transposition, formats, wgmma's shape */
   uint32_t value;
   int argument;
   uint32_t address;
@@ -75,7 +92,14 @@ typedef struct emu_operands {
   float *d;
   const uint32_t *a, *b;
   const float *c;
+  const emu_wgmma *wgmma;
 } emu_operands;
+
+/* Registers of a thread that belong to wgmma, as addresses of its stack, until the thread has waited for `group`. */
+typedef struct emu_register_lock {
+  uintptr_t low, high;
+  uint32_t group;
+} emu_register_lock;
 
 typedef struct emu_thread {
   fiber fiber;
@@ -84,6 +108,18 @@ typedef struct emu_thread {
   int copy_count, copy_capacity;
   uint32_t group; /* the one being filled: the number of commits */
   int barrier;    /* waits at this one; -1: none */
+  int mbarrier;   /* waits for this one's phase of `parity`; -1: none */
+  int parity;
+  bool at_wgmma;                  /* waits until the other warps have issued */
+  bool at_cluster;                /* waits in cluster_wait */
+  uint32_t cluster;               /* cluster_arrives so far */
+  int storer;                     /* agent of its bulk stores; -1: none */
+  uint32_t bulk_group, bulk_read; /* the one being filled; those before this one are known to be read */
+  emu_register_lock locks[EMU_LOCKS];
+  int lock_count;
+  bool fenced;                        /* has passed a wgmma_fence: register accesses are noted from then on */
+  uint32_t *touched;                  /* a bit for every 4 bytes of the stack accessed since the last wgmma_fence */
+  uint32_t touched_low, touched_high; /* words of `touched` that may be set: [low, high) */
   bool done;
 } emu_thread;
 
@@ -91,10 +127,12 @@ typedef struct emu_thread {
 typedef struct emu_warp {
   uint32_t lanes; /* that exist */
   uint32_t collective, barrier, done;
+  int registers, register_changes; /* setmaxnreg: the latest count (0: as launched), and how many there were */
 } emu_warp;
 
 typedef struct emu_barrier {
   int expected, arrived; /* arrived == 0: free */
+  bool announced;        /* some came by bar_arrive: their clocks are in the barrier's row */
 } emu_barrier;
 
 /* One launch, as the device asks for it. */
@@ -118,6 +156,8 @@ typedef struct emu_machine {
   emu_thread threads[EMU_MAX_THREADS];
   emu_warp warps[EMU_MAX_WARPS];
   emu_barrier barriers[EMU_BARRIERS];
+  int cluster_arrived;        /* in the phase being filled */
+  uint32_t cluster_phase;     /* complete phases */
   int64_t block;              /* index of the running one */
   int current;                /* running thread; -1: the host */
   const void *pc;             /* where the kernel made its latest call */
@@ -153,8 +193,8 @@ typedef enum emu_effect { EFFECT_READ, EFFECT_WRITE } emu_effect;
 
 /* A plain access of the running thread. */
 void effect_access(const void *address, int bytes, emu_effect effect);
-/* A shared-memory operand of a primitive, by shared address. Returns its offset in the arena. */
-uint32_t effect_shared(uint32_t address, int bytes, emu_effect effect, const char *primitive);
+/* The offset in the arena of a shared-memory operand of a primitive. Checks bounds and alignment only. */
+uint32_t effect_shared(uint32_t address, int bytes, int alignment, const char *primitive);
 /* A global-memory operand of a primitive. bytes may be 0. */
 void effect_global(const void *address, int bytes, int alignment, emu_effect effect, const char *primitive);
 
@@ -165,22 +205,74 @@ void memory_forget_freed(void);
 /* Describes where an address lies relative to what is or was allocated. Returns the kind of fault. */
 const char *memory_describe(const void *address, int bytes, char *out, size_t size);
 
-/* ---- Happens-before of shared memory (emu_clock.c) ---- */
+/* ---- Happens-before (emu_clock.c) ---- */
 
-bool clock_start_block(int threads, int shared_bytes);
+typedef enum emu_proxy { PROXY_GENERIC, PROXY_ASYNC } emu_proxy;
+
+/* Rows of clocks: threads by their number, then what they meet at. */
+int clock_barrier_row(int barrier); /* barrier EMU_BARRIERS: the cluster's */
+int clock_arrived_row(int mbarrier);
+int clock_released_row(int mbarrier);
+/* What all lanes of a warp are ordered after; brought up to date by the call. */
+int clock_warp_row(int first);
+
+bool clock_start_block(int threads);
 void clock_free(void);
-void clock_effect(int agent, uint32_t offset, int bytes, emu_effect effect);
-/* An asynchronous write: in flight from start to end, when it counts as a write by the agent. */
-void clock_copy_start(int agent, uint32_t offset, int bytes);
-void clock_copy_end(int agent, uint32_t offset, int bytes);
-/* Everything before, in any of these agents, comes before everything after, in all of them. */
-void clock_join(const int *agents, int count);
+/* The latest times of all agents that a row is ordered after. PROXY_ASYNC: counting only writes that the asynchronous
+ * proxy sees. */
+const uint32_t *clock_of(int row, emu_proxy proxy);
+int clock_agents(void);
+/* A new engine, to be described in reports with `number`. -1: too many. */
+typedef enum emu_engine_kind { ENGINE_LOAD, ENGINE_STORE, ENGINE_WGMMA } emu_engine_kind;
+int clock_new_engine(emu_engine_kind kind, int number);
+/* "thread 5", "the copy onto the mbarrier at offset 64" */
+void clock_describe(int agent, char *out, size_t size);
+bool clock_is_thread(int agent);
+
+/* Everything before, in any of these threads (and in the row, unless -1), comes before everything after, in all. */
+void clock_join(const int *threads, int count, int row);
+void clock_release(int thread, int row); /* what the thread did is in the row; what it does from now on is not */
+void clock_acquire(int row, int from);   /* everything in `from` comes before what follows in the row */
+void clock_clear(int row);
+/* The row is ordered after an engine's work of up to `time`. */
+void clock_learn(int row, int engine, uint32_t time);
+/* fence.proxy.async by a thread: the asynchronous proxy sees its own writes so far. */
+void clock_fence(int thread);
+
+/* ---- Shadow of shared memory (emu_shadow.c) ---- */
+
+/* In whose name, and how, memory is accessed: ordered after what `row` knows, noted as `agent` at `time`. */
+typedef struct emu_actor {
+  int row, agent;
+  uint32_t time;
+  emu_proxy proxy;
+  const char *name; /* of the primitive, for reports; NULL: a plain access */
+} emu_actor;
+
+enum { SHADOW_IN_FLIGHT = -1 }; /* time of a write that has not landed: UINT32_MAX as unsigned */
+
+bool shadow_start_block(int shared_bytes);
+void shadow_free(void);
+emu_actor shadow_thread(int thread, const char *name);
+void shadow_read(const emu_actor *actor, uint32_t offset, int bytes);
+void shadow_write(const emu_actor *actor, uint32_t offset, int bytes);
+/* Writes in flight of the agent land at `time`. */
+void shadow_land(int agent, uint32_t offset, int bytes, uint32_t time);
+/* How a tensor copy laid out 16 aligned bytes: 0: unknown, else the bytes of its swizzle + 1. Set after the write. */
+void shadow_set_layout(uint32_t offset, int bytes, int layout);
+int shadow_layout(uint32_t offset);
+/* Eight bytes become an mbarrier: nothing else may touch them any more. Reading it checks the order after its init. */
+void shadow_new_mbarrier(uint32_t offset);
+void shadow_use_mbarrier(const emu_actor *actor, uint32_t offset);
 
 /* ---- Primitives ---- */
 
-void barrier_block(int id, int threads);     /* emu_barrier.c */
+void barrier_block(int id, int threads); /* emu_barrier.c */
+void barrier_arrive(int id, int threads);
 void barrier_report(char *out, size_t size); /* who waits where, for the deadlock report */
-void barrier_thread_done(int thread);
+int barrier_cluster_rank(void);
+void barrier_cluster_arrive(void);
+void barrier_cluster_wait(void);
 
 uint32_t collective_shuffle_xor(uint32_t value, int lane_mask); /* emu_collective.c */
 uint32_t collective_shuffle_index(uint32_t value, int source_lane);
@@ -188,11 +280,58 @@ int collective_vote_any(int predicate);
 void collective_sync(void);
 void collective_ldmatrix(uint32_t *out, int count, int transposed, uint32_t address);
 void collective_mma(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], int format);
+void collective_stmatrix(uint32_t address, const uint32_t r[4], int transposed);
+void collective_registers(int count, int increase);
+void collective_wgmma(const emu_wgmma *op);
+void collective_wgmma_fence(void);
+void collective_wgmma_commit(void);
+void collective_wgmma_wait(int groups_left);
 const char *collective_name(emu_collective kind);
+const emu_operands *collective_operands(int thread);
+/* At the end of a block: the sum over all warps, and all warps of a warpgroup alike. */
+void collective_check_registers(void);
 
 void async_copy(uint32_t to, const void *from, int bytes, int source_bytes); /* emu_async.c */
 void async_commit(void);
 void async_wait(int groups_left);
 void async_thread_done(int thread);
+
+/* emu_mbarrier.c. Indices count the block's mbarriers in order of init. */
+void mbarrier_start_block(void);
+void mbarrier_init(uint32_t address, int count);
+void mbarrier_fence(int thread); /* a proxy fence, of either kind, covers the thread's inits */
+void mbarrier_fence_init(void);
+void mbarrier_arrive(uint32_t address, int bytes);
+void mbarrier_arrive_remote(uint32_t address, int cta);
+void mbarrier_wait(uint32_t address, int parity);
+int mbarrier_begin_copy(uint32_t address, int bytes, const char *primitive); /* returns the index */
+int mbarrier_engine(int index);
+uint32_t mbarrier_phase(int index);
+void mbarrier_end_copy(int index, int bytes); /* may wake threads */
+void mbarrier_describe(int thread, char *out, size_t size);
+void mbarrier_end_block(void);
+
+/* emu_tma.c */
+void tma_start_block(void);
+void tma_free(void);
+void tma_prefetch(const void *map);
+void tma_load(uint32_t to, const void *map, uint32_t mbar, int rank, const int *coordinates, int cta_mask);
+void tma_store(const void *map, uint32_t from, int rank, const int *coordinates);
+void tma_bulk_load(uint32_t to, const void *from, int bytes, uint32_t mbar);
+void tma_bulk_commit(void);
+void tma_bulk_wait(int groups_left, int reads_only);
+bool tma_land_one(void); /* the next copy in the policy's order; false: none in flight */
+void tma_thread_done(int thread);
+void tma_end_block(void);
+
+/* emu_wgmma.c; the first three on behalf of the 32 lanes from `first`, which are all at the collective */
+void wgmma_issue(int first);
+void wgmma_fence(int first);
+void wgmma_commit(int first);
+void wgmma_wait(int groups_left);                        /* of the running thread */
+void wgmma_check_register(uintptr_t address, int bytes); /* of the running thread's stack */
+void wgmma_start_block(void);
+void wgmma_thread_done(int thread);
+void wgmma_free(void);
 
 #endif

@@ -51,7 +51,7 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 
 //% include "parts/tile_mma_sm80.cu"
 
-//% include "parts/tile_softmax_sm80.cu"
+//% include "parts/tile_softmax.cu"
 
 //% include "parts/tile_store_sm80.cu"
 

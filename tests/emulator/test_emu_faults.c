@@ -149,7 +149,7 @@ static const mutant mutants[] = {
     {"company", 4, 64, 256, 0, "divergent collective", "another variant of ldmatrix"},
     {"company", 5, 64, 256, 0, "divergent collective", "another variant of mma"},
     {"company", 6, 64, 256, 0, "deadlock", "32 of 64 arrived"},
-    {"company", 7, 64, 256, 0, "bad barrier", "others wait there for"},
+    {"company", 7, 64, 256, 0, "bad barrier", "others came to it for"},
     {"company", 8, 64, 256, 0, "bad barrier", "does not exist"},
     {"company", 9, 64, 256, 0, "bad barrier", "whole warps"},
     {"company", 10, 64, 256, 0, "deadlock", "wait at barrier 1 (32 of 64 arrived); threads 32 to 63 wait at barrier 2"},

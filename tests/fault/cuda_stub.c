@@ -92,6 +92,12 @@ STUB(cuLaunchKernel,
      (void)kernel, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params,
      (void)extra;
      stub_launches++)
+STUB(cuTensorMapEncodeTiled,
+     (void *map, int type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,
+      const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill),
+     (void)type, (void)rank, (void)base, (void)extents, (void)strides, (void)box, (void)steps, (void)interleave,
+     (void)swizzle, (void)promotion, (void)fill;
+     memset(map, 0x5a, 128))
 STUB(cuEventCreate, (void **event, unsigned flags), NEED_CONTEXT; (void)flags; *event = malloc(1))
 STUB(cuEventDestroy_v2, (void *event), NEED_CONTEXT; free(event))
 STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (void)stream)

@@ -16,7 +16,7 @@
 
 #include "template.h"
 
-enum { MAX_NAMES = 200, NAME_SIZE = 64 };
+enum { MAX_NAMES = 600, NAME_SIZE = 64 };
 
 typedef struct name_set {
   int count;
@@ -26,7 +26,7 @@ typedef struct name_set {
 static name_set primitives, twins;
 
 /* Twins that the emulator has ahead of their primitive. */
-static const char *const ahead[] = {"bar_sync", "shuffle_xor_b32", "tanh_approx"};
+static const char *const ahead[] = {"shuffle_xor_b32", "tanh_approx"};
 
 static int contains(const name_set *set, const char *name) {
   for (int i = 0; i < set->count; i++)
@@ -69,6 +69,33 @@ static void collect_primitives(void) {
   }
 }
 
+/* One line that defines a family of twins by its number. */
+static int add_family(const char *line) {
+  static const struct {
+    const char *macro;
+    const char *forms[8]; /* with the number in place of % */
+  } families[] = {
+      {"EMU_WGMMA(",
+       {"wgmma_m64n%k16_f16_ss", "wgmma_m64n%k16_f16_ss_t", "wgmma_m64n%k16_f16_rs", "wgmma_m64n%k16_f16_rs_t",
+        "wgmma_m64n%k16_bf16_ss", "wgmma_m64n%k16_bf16_ss_t", "wgmma_m64n%k16_bf16_rs", "wgmma_m64n%k16_bf16_rs_t"}},
+      {"EMU_REGISTERS(", {"registers_increase_%", "registers_decrease_%"}},
+      {"EMU_TMA(", {"tma_load_%d", "tma_store_%d"}},
+  };
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+    size_t length = strlen(families[i].macro);
+    if (strncmp(line, families[i].macro, length) != 0)
+      continue;
+    for (int k = 0; k < 8 && families[i].forms[k]; k++) {
+      const char *form = families[i].forms[k], *mark = strchr(form, '%');
+      char name[NAME_SIZE];
+      snprintf(name, sizeof name, "%.*s%d%s", (int)(mark - form), form, atoi(line + length), mark + 1);
+      add(&twins, name, strlen(name));
+    }
+    return 1;
+  }
+  return 0;
+}
+
 /* Names defined in the header's section of twins: the word before the first parenthesis of a definition's line. */
 static void collect_twins(void) {
   FILE *file = fopen(QKV_SOURCE_DIR "/runtime/emu/kernel.h", "r");
@@ -80,9 +107,11 @@ static void collect_twins(void) {
     const char *open = strchr(line, '('), *start = open;
     if (!inside || !open || strncmp(line, "EMU_", 4) != 0)
       continue;
-    if (strncmp(line, "EMU_MMA(", 8) == 0) {
+    if (add_family(line))
+      continue;
+    if (strncmp(line, "EMU_MMA(", 8) == 0 || strncmp(line, "EMU_STRUCT(", 11) == 0) {
       start = open + 1;
-      add(&twins, start, strcspn(start, ","));
+      add(&twins, start, strcspn(start, ",)"));
       continue;
     }
     while (start > line && start[-1] != ' ' && start[-1] != '*')

@@ -117,12 +117,12 @@ static void damage_is_refused_or_canonical(void **state) {
 static void other_texts_are_refused(void **state) {
   (void)state;
   static const char *const good =
-      "manifest 1\nfamily f\nvariant v\nschedule -\narch sm_80\naligned16 0\nparams_size 16\n"
-      "launch e 32 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
+      "manifest 2\nfamily f\nvariant v\nschedule -\narch sm_80\naligned16 0\nparams_size 16\n"
+      "launch e 32 0 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
   static const struct {
     const char *from, *to;
-  } edits[] = {{"manifest 1", "manifest 2"},
-               {"manifest 1\n", ""},
+  } edits[] = {{"manifest 2", "manifest 1"},
+               {"manifest 2\n", ""},
                {"aligned16 0", "aligned16 2"},
                {"params_size 16", "params_size 24"},
                {" 8 batch", " 12 batch"},
@@ -139,7 +139,7 @@ static void other_texts_are_refused(void **state) {
                {"family f", "family f g"},
                {"family f", "family  f"},
                {"family f\n", "family f\nfamily f\n"},
-               {"launch e 32 0 batch/1\n", ""},
+               {"launch e 32 0 0 batch/1\n", ""},
                {"field b", "word b"},
                {"schedule -\n", "schedule \n"}};
   manifest m;
