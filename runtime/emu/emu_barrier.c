@@ -12,16 +12,20 @@ static void check_arguments(int id, int threads) {
                 threads, machine.launch->block);
 }
 
-/* Checks an arrival of the running thread and counts it. True: it was the last one. */
-static bool arrive(int id, int threads) {
+/* A lane that waits at a barrier while another waits for it elsewhere. (Those that only arrive go on by themselves.) */
+static void check_company(int id) {
   int me = machine.current;
   const emu_warp *warp = machine_warp(me);
-  check_arguments(id, threads);
   if (warp->collective)
     fault_raise(
         EMU_FAULT_DIVERGENT, "this lane is at barrier %d while lanes 0x%08x of its warp wait in %s", id,
         (unsigned)warp->collective,
         collective_name(machine.threads[me / EMU_WARP * EMU_WARP + __builtin_ctz(warp->collective)].operands->kind));
+}
+
+/* Checks an arrival of the running thread and counts it. True: it was the last one. */
+static bool arrive(int id, int threads) {
+  check_arguments(id, threads);
   emu_barrier *barrier = &machine.barriers[id];
   if (barrier->arrived && barrier->expected != threads)
     fault_raise(EMU_FAULT_BARRIER, "barrier %d for %d threads, but others came to it for %d", id, threads,
@@ -53,6 +57,7 @@ static void complete(int id, int me) {
 
 void barrier_block(int id, int threads) {
   int me = machine.current;
+  check_company(id);
   bool last = arrive(id, threads);
   machine.threads[me].barrier = id;
   machine_warp(me)->barrier |= 1u << (me % EMU_WARP);

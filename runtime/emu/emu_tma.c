@@ -215,6 +215,21 @@ bool tma_land_one(void) {
 
 /* ---- Stores ---- */
 
+/* A store reads what it writes: the 16-byte chunks of the box that hold elements of the tensor. */
+static void note_reads(const bulk_copy *c, const emu_actor *actor) {
+  if (!c->map.rank) {
+    shadow_read(actor, c->offset, c->bytes);
+    return;
+  }
+  unsigned char *at;
+  int skip = 0, width = row_bytes(&c->map);
+  for (int row = 0; row < box_rows(&c->map); row++) {
+    int inside = row_inside(c, row, &at, &skip);
+    for (int chunk = skip / 16 * 16; inside && chunk < skip + inside; chunk += 16)
+      shadow_read(actor, swizzle(c->offset + (uint32_t)(row * width + chunk), c->map.swizzle), 16);
+  }
+}
+
 void tma_store(const void *map, uint32_t from, int rank, const int *coordinates) {
   emu_thread *thread = &machine.threads[machine.current];
   bulk_copy c = make_copy(map, from, rank, coordinates, "tma_store");
@@ -225,7 +240,7 @@ void tma_store(const void *map, uint32_t from, int rank, const int *coordinates)
     fault_raise(EMU_FAULT_MEMORY, "the emulator has %d engines a block", (int)EMU_ENGINES);
   c.group = thread->bulk_group;
   emu_actor actor = {machine.current, thread->storer, c.group + 1, PROXY_ASYNC, "tma_store"};
-  shadow_read(&actor, c.offset, c.bytes);
+  note_reads(&c, &actor);
   *append_copy(&stores) = c;
 }
 

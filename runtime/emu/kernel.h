@@ -333,6 +333,9 @@ EMU_TWIN float shuffle_xor_f32(float value, int lane_mask) {
 EMU_TWIN float shuffle_f32(float value, int lane) {
   return format_float(EMU_CALL(shuffle_index)(format_bits(value), lane));
 }
+EMU_TWIN int warp_uniform(int value) {
+  return (int)EMU_CALL(shuffle_index)((unsigned)value, 0);
+}
 EMU_TWIN int vote_any(int predicate) {
   return EMU_CALL(vote_any)(predicate);
 }

@@ -47,6 +47,8 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 
 //% pieces()
 
+//% include "parts/tile_range.cu"
+
 //% include "parts/tile_load_sm80.cu"
 
 //% include "parts/tile_mma_sm80.cu"
@@ -56,7 +58,6 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 //% include "parts/tile_store_sm80.cu"
 
 //% local bottom_right = variant.align == "bottom_right"
-//% local edge = {first = "first", last = "last", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -78,26 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const int position = 0; // of query row 0 in the KV sequence
   //% end
 
-  // Tiles from tile_begin up to tile_end hold every visible key.
-  int key_begin = 0, key_end = p.len_k;
-  //% if bounded then
-  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
-  key_begin = max($(cuda_edge("visit_begin", edge)), 0);
-  key_end = min($(cuda_edge("visit_end", edge)), p.len_k);
-  //% elseif mask.form == "none" then
-  key_end = 0;
-  //% end
-  const int tile_begin = key_begin / TILE_N;
-  const int tile_end = key_end > key_begin ? (key_end + TILE_N - 1) / TILE_N : tile_begin;
-  //% if free_tiles then
-  // In tiles from free_begin up to free_end every row sees every key.
-  //% end
-  //% if bounded and mask.exact then
-  const int free_begin = (max($(cuda_edge("full_begin", edge)), 0) + TILE_N - 1) / TILE_N;
-  const int free_end = max(min($(cuda_edge("full_end", edge)), p.len_k), 0) / TILE_N;
-  //% elseif free_tiles then
-  const int free_end = p.len_k / TILE_N;
-  //% end
+  const tile_range tiles = visible_tiles(p, row_begin, position, h, hk, b);
 
   unsigned char *arena = shared_arena();
   const unsigned shared = smem_addr(arena);
@@ -111,10 +93,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   zero_padding(arena);
   //% end
   load_query(p, $(tile_memory), query, p.len_q - row_begin);
-  for (int tile = tile_begin; tile < tile_begin + STAGES - 1; ++tile) {
-    if (tile < tile_end) {
-      load_key_tile(p, $(tile_memory), key, tile, tile - tile_begin);
-      load_value_tile(p, $(tile_memory), value, tile, tile - tile_begin);
+  for (int tile = tiles.begin; tile < tiles.begin + STAGES - 1; ++tile) {
+    if (tile < tiles.end) {
+      load_key_tile(p, $(tile_memory), key, tile, tile - tiles.begin);
+      load_value_tile(p, $(tile_memory), value, tile, tile - tiles.begin);
     }
     cp_async_commit();
   }
@@ -128,22 +110,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% end
 
   int stage = 0;
-  for (int tile = tile_begin; tile < tile_end; ++tile) {
+  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
     cp_async_wait_$(schedule.stages - 2)(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
 
     float scores[ROW_TILES][N_TILES][4];
     //% if schedule.q_registers == 1 then
-    if (tile == tile_begin) load_query_fragments(query_fragments, shared + q_offset, lane);
+    if (tile == tiles.begin) load_query_fragments(query_fragments, shared + q_offset, lane);
     multiply_query_key(scores, query_fragments, shared + K_OFFSET + stage * K_BYTES, lane);
     //% else
     multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
     //% end
 
     const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
-    if (next < tile_end) load_key_tile(p, $(tile_memory), key, next, next_stage);
+    if (next < tiles.end) load_key_tile(p, $(tile_memory), key, next, next_stage);
     //% if schedule.split_loads == 0 then
-    if (next < tile_end) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    if (next < tiles.end) load_value_tile(p, $(tile_memory), value, next, next_stage);
     cp_async_commit();
     //% end
 
@@ -151,21 +133,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     transform_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% end
     //% if free_tiles then
-    if ($(bounded and "tile < free_begin || " or "")tile >= free_end)
+    if ($(bounded and "tile < tiles.free_begin || " or "")tile >= tiles.free_end)
       mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% else
     mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% end
-    softmax_tile(scores, output, row_reference, row_sum);
+    float rescale[ROW_TILES][2];
+    if (move_references(scores, row_reference, row_sum, rescale)) rescale_output(output, rescale);
+    exponentiate(scores, row_reference, row_sum);
     //% if schedule.split_loads == 1 then
-    if (next < tile_end) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    if (next < tiles.end) load_value_tile(p, $(tile_memory), value, next, next_stage);
     cp_async_commit();
     //% end
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 
-  if (tile_begin >= tile_end) { // nothing was waited for: Q must have landed before O takes its place
+  if (tiles.begin >= tiles.end) { // nothing was waited for: Q must have landed before O takes its place
     cp_async_wait_0();
     block_sync();
   }

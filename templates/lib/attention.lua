@@ -21,7 +21,8 @@ attention.ln2 = 0.6931471805599453
 
 -- Members of the parameter struct for q k v o, the outputs and the sink, in the order every family uses.
 -- with_dim: also the stride of the head dimension (kernels that accept any innermost stride).
-function attention.params(v, with_dim)
+-- mapped: the tensors, by name, that a kernel reaches by tensor maps alone; they are left out.
+function attention.params(v, with_dim, mapped)
   local list = {}
   local function add(name, type, ctype, source)
     list[#list + 1] = {name = name, type = type, ctype = ctype, source = source}
@@ -30,6 +31,9 @@ function attention.params(v, with_dim)
     {"q", "const " .. element_ctype[v.dtype_q] .. " *"}, {"k", "const " .. element_ctype[v.dtype_kv] .. " *"},
     {"v", "const " .. element_ctype[v.dtype_kv] .. " *"}, {"o", element_ctype[v.dtype_out] .. " *"},
   }
+  for n = #tensors, 1, -1 do
+    if mapped and mapped[tensors[n][1]] then table.remove(tensors, n) end
+  end
   for _, tensor in ipairs(tensors) do add(tensor[1], "pointer", tensor[2], tensor[1]) end
   for _, lse in ipairs{"lse", "lse_with_sink"} do
     if v.outputs[lse] then add(lse, "pointer", "float *", lse) end

@@ -65,11 +65,12 @@ constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
 constexpr float EXACT_LIMIT = 0x1p+24f;
 //% end
 
-// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move,
-// the output and the sum so far move with it. Before a row has seen a key its reference is -inf, and 0 stands in.
-static __device__ __forceinline__ void softmax_tile(
-    float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4],
-    float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
+// Moves the references of rows whose scores exceed them by more than SLACK, and the sums so far with them. Returns
+// whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Before a row has seen a key
+// its reference is -inf, and 0 stands in.
+static __device__ __forceinline__ bool move_references(
+    const float (&scores)[ROW_TILES][N_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2],
+    float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8
   bool grows = false;
 #pragma unroll
@@ -84,27 +85,38 @@ static __device__ __forceinline__ void softmax_tile(
       maximum[r][half] = x;
       grows |= x > row_reference[r][half] + SLACK;
     }
-  if (vote_any(grows)) {
+  if (!vote_any(grows)) return false;
 #pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
+  for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
-        const bool moves = maximum[r][half] > row_reference[r][half] + SLACK;
-        const float reference = moves ? maximum[r][half] : row_reference[r][half];
-        const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-        const float rescale = exp2_approx((row_reference[r][half] - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
-        row_reference[r][half] = reference;
-        row_sum[r][half] *= rescale;
-#pragma unroll
-        for (int n = 0; n < V_TILES; ++n) {
-          output[r][n][2 * half] *= rescale;
-          output[r][n][2 * half + 1] *= rescale;
-        }
-      }
-  }
+    for (int half = 0; half < 2; ++half) {
+      // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
+      const bool moves = maximum[r][half] > row_reference[r][half] + SLACK;
+      const float reference = moves ? maximum[r][half] : row_reference[r][half];
+      const float stand_in = reference == minus_infinity() ? 0.0f : reference;
+      rescale[r][half] = exp2_approx((row_reference[r][half] - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
+      row_reference[r][half] = reference;
+      row_sum[r][half] *= rescale[r][half];
+    }
+  return true;
+}
 
-  float stand_in[ROW_TILES][2];
+// The output so far, relative to the rows' new references.
+static __device__ __forceinline__ void rescale_output(
+    float (&output)[ROW_TILES][V_TILES][4], const float (&rescale)[ROW_TILES][2]) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < V_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[r][n][e] *= rescale[r][e / 2];
+}
+
+// Scores become probabilities relative to the rows' references, and join the sums.
+static __device__ __forceinline__ void exponentiate(
+    float (&scores)[ROW_TILES][N_TILES][4], const float (&row_reference)[ROW_TILES][2],
+    float (&row_sum)[ROW_TILES][2]) {
+  float offset[ROW_TILES][2]; // of the exponent
   //% if raw_scores then
   bool large[ROW_TILES][2], any_large = false;
   //% end
@@ -112,32 +124,27 @@ static __device__ __forceinline__ void softmax_tile(
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      stand_in[r][half] = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
+      const float stand_in = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
+      offset[r][half] = -stand_in$(raw_scores and " * EXP2_SCALE" or "");
       //% if raw_scores then
-      large[r][half] = fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
+      large[r][half] = fabsf(offset[r][half]) >= EXACT_LIMIT;
       any_large |= large[r][half];
       //% end
     }
-  //% local function exponentials(exponent)
+  //% if raw_scores then
+  if (vote_any(any_large)) { // rare: subtract first
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          scores[r][n][e] = exp2_approx($(exponent));
-  //% end
-  //% if raw_scores then
-  //% local one_rounding = "fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE)"
-  if (vote_any(any_large)) {
-    //% local two_roundings = "(scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE"
-    //% exponentials("large[r][e / 2] ? " .. two_roundings .. "\n" .. (" "):rep(26) .. ": " .. one_rounding)
-  } else {
-    //% exponentials(one_rounding)
-  }
-  //% else
-  {
-    //% exponentials("scores[r][n][e] - stand_in[r][e / 2]")
+          if (large[r][e / 2]) scores[r][n][e] -= row_reference[r][e / 2];
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (large[r][half]) offset[r][half] = 0.0f;
   }
   //% end
 #pragma unroll
@@ -145,7 +152,14 @@ static __device__ __forceinline__ void softmax_tile(
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) row_sum[r][e / 2] += scores[r][n][e];
+      for (int e = 0; e < 4; ++e) {
+        //% if raw_scores then
+        scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
+        //% else
+        scores[r][n][e] = exp2_approx(scores[r][n][e] + offset[r][e / 2]);
+        //% end
+        row_sum[r][e / 2] += scores[r][n][e];
+      }
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.

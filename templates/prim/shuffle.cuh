@@ -15,3 +15,11 @@ static __device__ __forceinline__ float shuffle_f32(float value, int lane) {
   return result;
 }
 //% end)
+//% piece("warp_uniform", function()
+// shfl.sync.idx of lane 0: a value that is the same in all lanes, known to be so by the compiler. | whole warp | sm_80
+static __device__ __forceinline__ int warp_uniform(int value) {
+  int result;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 0x1f, 0xffffffff;" : "=r"(result) : "r"(value));
+  return result;
+}
+//% end)

@@ -4,28 +4,42 @@
 //%% 8 (i / 4) + 2 (l % 4) + i % 2. A in registers: a[0] row 16 w + l / 4, columns 2 (l % 4) and the next; a[1] row + 8; a[2] columns + 8;
 //%% a[3] both. Matrices in shared memory are given by descriptors (matrix_descriptor) and read through the asynchronous proxy. B is
 //%% K-major; with the suffix _t it is MN-major. From the first issue until wgmma_wait the thread may not touch d or a.
+//% local function rows(count, width, item) -- "item(0), ..., item(width - 1)", ...
+//%   local list = {}
+//%   for first = 0, count - 1, width do
+//%     local row = {}
+//%     for i = first, math.min(first + width, count) - 1 do row[#row + 1] = item(i) end
+//%     list[#list + 1] = table.concat(row, ", ")
+//%   end
+//%   return list
+//% end
 //% for _, format in ipairs{"bf16", "f16"} do
 //%   for n = 8, 256, 8 do
-//%     local count = n // 2
-//%     local outputs, registers = {}, {}
-//%     for i = 0, count - 1 do
-//%       outputs[#outputs + 1] = '"+f"(d[' .. i .. '])'
-//%       registers[#registers + 1] = "%" .. i
-//%     end
 //%     for _, form in ipairs{"ss", "ss_t", "rs", "rs_t"} do
 //%       local name = "wgmma_m64n" .. n .. "k16_" .. format .. "_" .. form
-//%       local rs, transposed = form:sub(1, 2) == "rs", form:sub(-2) == "_t" and 1 or 0
 //%       piece(name, function()
+//%         local rs, transposed = form:sub(1, 2) == "rs", form:sub(-2) == "_t" and 1 or 0
 //%         local a = rs and "const unsigned *a" or "unsigned long long a"
+//%         local count = n // 2
 //%         local first = count + (rs and 4 or 1)
-//%         local operand = rs and "{%" .. count .. ", %" .. count + 1 .. ", %" .. count + 2 .. ", %" .. count + 3 .. "}" or "%" .. count
+//%         local operand = rs and "{%" .. count .. ", %" .. count + 1 .. ", %" .. count + 2 .. ", %" .. count + 3 .. "}"
+//%           or "%" .. count
 //%         local inputs = rs and '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])' or '"l"(a)'
 //%         local flags = rs and "1, 1, " .. transposed or "1, 1, 0, " .. transposed
-// wgmma.mma_async.m64n$(n)k16.f32.$(format): A from $(rs and "registers" or "shared memory"), B $(transposed == 1 and "MN" or "K")-major. | whole warpgroup | complete after wgmma_wait | sm_90a
+//%         local registers = rows(count, 16, function(i) return "%" .. i end)
+//%         local outputs = rows(count, 8, function(i) return '"+f"(d[' .. i .. '])' end)
+// wgmma.mma_async.m64n$(n)k16.f32.$(format): A from $(rs and "registers" or "shared memory"), B $(transposed == 1 and "MN" or "K")-major. | whole warpgroup |
+// complete after wgmma_wait | sm_90a
 static __device__ __forceinline__ void $(name)(float *d, $(a), unsigned long long b, int accumulate) {
-  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %$(first + 1), 0;\n wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(format).$(format) "
-               "{$(table.concat(registers, ", "))}, $(operand), %$(first), p, $(flags);\n}"
-               : $(table.concat(outputs, ", "))
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %$(first + 1), 0;\n"
+               " wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(format).$(format) {"
+               //% for r, row in ipairs(registers) do
+               "$(row)$(r < #registers and ", " or "")"
+               //% end
+               "}, $(operand), %$(first), p, $(flags);\n}"
+               //% for r, row in ipairs(outputs) do
+               $(r == 1 and ": " or "  ")$(row)$(r < #outputs and "," or "")
+               //% end
                : $(inputs), "l"(b), "r"(accumulate));
 }
 //%       end)

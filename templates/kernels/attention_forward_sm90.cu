@@ -1,0 +1,296 @@
+//%% Fused attention forward for Hopper; see attention_forward_sm90.lua for the schedule and the layout.
+//% local attention = library("attention")
+//% local layout, budget = kernel.layout, kernel.layout.budget
+//%
+//%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then
+//%% rides in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
+//% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
+//% local bounded = mask.form == "rows"
+//% local free_tiles = mask.form == "all" or (bounded and mask.exact)
+//% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
+//% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
+//% local hidden_rescale = schedule.rescale == 1
+//% header()
+
+constexpr int HEADS_Q = $(variant.heads_q);
+constexpr int GROUP = $(variant.group); // query heads per KV head
+constexpr int DIM_QK = $(variant.dim_qk);
+constexpr int DIM_V = $(variant.dim_v);
+//% if variant.softcap > 0 then
+constexpr float SOFTCAP = $(f32(variant.softcap));
+constexpr float SCALE = $(f32(variant.scale / variant.softcap)); // scale / softcap
+//% elseif raw_scores then
+constexpr float EXP2_SCALE = $(f32(variant.scale * attention.log2e)); // scale log2(e)
+//% else
+constexpr float SCALE = $(f32(variant.scale));
+//% end
+
+constexpr int WARPGROUPS = $(schedule.warpgroups); // consumers; each owns 64 query rows
+constexpr int TILE_M = 64 * WARPGROUPS;
+constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
+constexpr int STAGES = $(schedule.stages);
+constexpr int Q_BUFFERS = $(schedule.q_buffers);
+constexpr int THREADS = 128 * (WARPGROUPS + 1);
+
+constexpr int ROW_TILES = 1;             // 16-row tiles of a warp
+constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
+constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
+constexpr int QK_STEPS = $(ceil_div(variant.dim_qk, 16)); // steps of 16 along the head dimension in Q K^T
+constexpr int PV_STEPS = TILE_N / 16;    // steps of 16 keys in P V
+
+// Shared memory. A matrix lies in panels of columns, one below the other; a row of a panel is as long as the swizzle.
+constexpr int QK_WIDTH = $(layout.qk.width), QK_PANELS = $(layout.qk.count), QK_ROW_BYTES = $(layout.qk.bytes);
+constexpr int V_WIDTH = $(layout.v.width), V_PANELS = $(layout.v.count), V_ROW_BYTES = $(layout.v.bytes);
+constexpr int Q_PANEL = TILE_M * QK_ROW_BYTES, K_PANEL = TILE_N * QK_ROW_BYTES; // bytes
+constexpr int V_PANEL = TILE_N * V_ROW_BYTES, O_PANEL = TILE_M * V_ROW_BYTES;
+constexpr int Q_BYTES = $(layout.q_bytes);
+constexpr int K_BYTES = QK_PANELS * K_PANEL, V_BYTES = V_PANELS * V_PANEL; // of a stage
+constexpr int K_OFFSET = Q_BUFFERS * Q_BYTES;
+constexpr int V_OFFSET = K_OFFSET + STAGES * K_BYTES;
+//% if layout.store then
+constexpr int O_OFFSET = $(layout.alias and 0 or layout.o_offset);
+//% end
+
+// mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
+constexpr int Q_FULL = $(layout.barriers), Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
+constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
+constexpr int V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
+
+//% if taking_turns or layout.alias then
+// Named barriers, one for each consumer warpgroup.
+//%   if taking_turns then
+constexpr int TURN = 1;
+//%   end
+//%   if layout.alias then
+constexpr int ROWS_DONE = 4;
+//%   end
+//% end
+
+//% primitives()
+
+//% pieces()
+
+//% include "parts/tile_range.cu"
+
+//% include "parts/tile_order_sm90.cu"
+
+//% include "parts/tile_load_sm90.cu"
+
+//% include "parts/tile_mma_sm90.cu"
+
+//% include "parts/tile_softmax.cu"
+
+//% include "parts/tile_store_sm90.cu"
+
+// One thread fetches the tiles of Q, K and V that the consumers will ask for, in their order.
+static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
+  ring query_ring, key_ring, value_ring;
+  for (unsigned round = 0; has_work(p, round); ++round) {
+    const work_item work = work_of(p, work_number(round));
+    const int hk = work.h / GROUP;
+    const tile_range tiles = visible_tiles(p, work.row_begin, $(position), work.h, hk, work.b);
+    const bool any = tiles.begin < tiles.end;
+    if (any) load_key(p, shared, key_ring, tiles.end - 1, hk, work.b);
+    load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
+    for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
+      load_key(p, shared, key_ring, tile, hk, work.b);
+      load_value(p, shared, value_ring, tile + 1, hk, work.b);
+    }
+    if (any) load_value(p, shared, value_ring, tiles.begin, hk, work.b);
+  }
+}
+
+//%% One step of a consumer: the scores of `tile` are multiplied while P V of the tile before it is still running.
+//% local function step(masked)
+      mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
+      //% if taking_turns then
+      bar_sync(TURN + warpgroup, 256);
+      //% end
+      wgmma_fence();
+      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage));
+      wgmma_commit();
+      //% if hidden_rescale then
+      if (moved) rescale_output(output, rescale);
+      //% end
+      mbar_wait(shared + V_FULL + 8 * value_ring.stage, value_ring.parity);
+      //% if hidden_rescale then
+      wgmma_fence();
+      //% end
+      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage));
+      wgmma_commit();
+      //% if taking_turns then
+      bar_arrive(TURN + (warpgroup + 1) % WARPGROUPS, 256);
+      //% end
+      wgmma_wait_1();
+      keep(scores);
+      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
+      advance(key_ring, STAGES);
+      //% if not raw_scores then
+      transform_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% end
+      //% if masked then
+      mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% end
+      moved = move_references(scores, row_reference, row_sum, rescale);
+      exponentiate(scores, row_reference, row_sum);
+      wgmma_wait_0();
+      keep(output);
+      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage);
+      advance(value_ring, STAGES);
+      round_probabilities(probabilities, scores);
+      //% if not hidden_rescale then
+      if (moved) rescale_output(output, rescale);
+      //% end
+//% end
+// A warpgroup's 64 rows of every tile.
+static __device__ __forceinline__ void consume(const qkv_params &p, unsigned shared, int warpgroup) {
+  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const bool leader = threadIdx.x % 128 == 0; // the warpgroup's thread that returns stages
+  ring query_ring, key_ring, value_ring;
+  //% if taking_turns then
+  if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's
+  //% end
+
+  for (unsigned round = 0; has_work(p, round); ++round) {
+    const work_item work = work_of(p, work_number(round));
+    const int hk = work.h / GROUP;
+    const int position = $(position); // of query row 0 in the KV sequence
+    const tile_range tiles = visible_tiles(p, work.row_begin, position, work.h, hk, work.b);
+    const int warp_row = work.row_begin + 64 * warpgroup + 16 * warp; // the warp's first row
+
+    float scores[ROW_TILES][N_TILES][4];
+    float output[ROW_TILES][V_TILES][4] = {};
+    float row_reference[ROW_TILES][2] = {{minus_infinity(), minus_infinity()}}, row_sum[ROW_TILES][2] = {};
+    unsigned probabilities[PV_STEPS][4];
+
+    mbar_wait(shared + Q_FULL + 8 * query_ring.stage, query_ring.parity);
+    if (tiles.begin < tiles.end) {
+      const unsigned long long query = query_descriptor(shared, query_ring.stage, warpgroup);
+      bool moved;
+      float rescale[ROW_TILES][2];
+      int tile = tiles.end - 1;
+
+      // The last tile's scores, with no P V beside them yet.
+      mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
+      //% if taking_turns then
+      bar_sync(TURN + warpgroup, 256);
+      //% end
+      wgmma_fence();
+      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage));
+      wgmma_commit();
+      //% if taking_turns then
+      bar_arrive(TURN + (warpgroup + 1) % WARPGROUPS, 256);
+      //% end
+      wgmma_wait_0();
+      keep(scores);
+      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
+      advance(key_ring, STAGES);
+      //% if not raw_scores then
+      transform_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% end
+      //% if free_tiles then
+      if ($(bounded and mask.low_count > 0 and "tile < tiles.free_begin || " or "")tile >= tiles.free_end)
+        mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% else
+      mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% end
+      moved = move_references(scores, row_reference, row_sum, rescale);
+      exponentiate(scores, row_reference, row_sum);
+      round_probabilities(probabilities, scores);
+      //% if hidden_rescale then
+      moved = false; // there is no output yet
+      //% end
+      --tile;
+
+      //% if free_tiles and mask.form ~= "all" then
+      for (; tile >= max(tiles.begin, tiles.free_end); --tile) { // the upper edge
+        //% step(true)
+      }
+      for (; tile >= max(tiles.begin, tiles.free_begin); --tile) { // every row sees every key
+        //% step(false)
+      }
+      //% if mask.low_count > 0 then
+      for (; tile >= tiles.begin; --tile) { // the lower edge
+        //% step(true)
+      }
+      //% end
+      //% elseif free_tiles then
+      for (; tile >= tiles.begin; --tile) {
+        //% step(false)
+      }
+      //% else
+      for (; tile >= tiles.begin; --tile) {
+        //% step(true)
+      }
+      //% end
+
+      // P V of the first tile.
+      //% if not layout.alias then
+      warp_sync();
+      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+      //% end
+      //% if hidden_rescale then
+      if (moved) rescale_output(output, rescale);
+      //% end
+      mbar_wait(shared + V_FULL + 8 * value_ring.stage, value_ring.parity);
+      wgmma_fence();
+      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage));
+      wgmma_commit();
+      wgmma_wait_0();
+      keep(output);
+      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage);
+      advance(value_ring, STAGES);
+    }
+    //% if not layout.alias then
+    else if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+    //% end
+
+    finish_rows(p, output, row_reference, row_sum, warp_row, work.h, work.b, lane);
+    //% if layout.alias then
+    bar_sync(ROWS_DONE + warpgroup, 128); // the warpgroup no longer reads its rows of Q
+    store_output(p, output, shared + query_ring.stage * Q_BYTES, 64 * warpgroup + 16 * warp, warp_row, work.h, work.b, lane);
+    if (lane == 0) {
+      bulk_wait_read_0();
+      mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+    }
+    //% elseif layout.store then
+    store_output(p, output, shared + O_OFFSET, 64 * warpgroup + 16 * warp, warp_row, work.h, work.b, lane);
+    //% else
+    store_output(p, output, warp_row, work.h, work.b, lane);
+    //% end
+    advance(query_ring, Q_BUFFERS);
+  }
+  //% if layout.store and not layout.alias then
+  if (lane == 0) bulk_wait_read_0();
+  //% end
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
+  const unsigned shared = smem_addr(shared_arena());
+  const int warpgroup = warp_uniform(threadIdx.x / 128); // 0 produces
+  if (threadIdx.x == 0) {
+    for (int n = 0; n < Q_BUFFERS; ++n) {
+      mbar_init(shared + Q_FULL + 8 * n, 1);
+      mbar_init(shared + Q_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
+    }
+    for (int n = 0; n < STAGES; ++n) {
+      mbar_init(shared + K_FULL + 8 * n, 1);
+      mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS);
+      mbar_init(shared + V_FULL + 8 * n, 1);
+      mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);
+    }
+    fence_mbar_init();
+  }
+  block_sync();
+  if (warpgroup == 0) {
+    registers_decrease_$(budget.producer)();
+    if (threadIdx.x == 0) produce(p, shared);
+  } else {
+    registers_increase_$(budget.consumer)();
+    consume(p, shared, warpgroup - 1);
+  }
+}
+
+#ifdef QKV_EMU
+QKV_EMU_ENTRY(qkv_kernel)
+#endif

@@ -1,0 +1,170 @@
+-- attention_forward_sm90: fused attention for Hopper: TMA, wgmma, mbarriers, one producer thread, one to three consumer
+-- warpgroups.
+--
+-- One block works through tiles of 64 query rows per consumer warpgroup. The producer fetches Q and rings of K and V tiles
+-- by tensor maps; a consumer warpgroup keeps its rows' scores, probabilities and output in registers. The output leaves by
+-- tensor stores while the next tile begins.
+
+local attention = library("attention")
+
+local MBARRIER_BYTES = 8
+local REGISTERS_PER_SM = 65536
+
+-- A matrix of `dim` columns in shared memory: panels as wide as the swizzle, one below the other. A last panel that the
+-- dimension does not fill is filled up with zeros by the copy.
+local function panels(dim)
+  local width = dim % 64 ~= 0 and dim % 32 == 0 and 32 or 64
+  return {width = width, bytes = 2 * width, count = ceil_div(dim, width), swizzle = 2 * width}
+end
+
+-- Registers of a thread at launch, of the producer's after setmaxnreg, and of a consumer's.
+local function budget(warpgroups)
+  local threads = 128 * (warpgroups + 1)
+  return {
+    launch = math.min(REGISTERS_PER_SM // threads // 8 * 8, 255),
+    producer = ({24, 40, 32})[warpgroups],
+    consumer = ({240, 232, 160})[warpgroups],
+  }
+end
+
+local function layout(v, s)
+  local m = {qk = panels(v.dim_qk), v = panels(v.dim_v), tile_m = 64 * s.warpgroups}
+  local store = s.store == 1 and v.dtype_out ~= "f32"
+  local q_bytes = m.tile_m * m.qk.bytes * m.qk.count
+  local o_bytes = store and m.tile_m * m.v.bytes * m.v.count or 0
+  m.store = store
+  m.alias = store and s.o_buffer == 0 -- O leaves through Q's place
+  m.q_bytes = m.alias and math.max(q_bytes, o_bytes) or q_bytes
+  m.k_bytes = s.tile_n * m.qk.bytes * m.qk.count
+  m.v_bytes = s.tile_n * m.v.bytes * m.v.count
+  m.k_offset = s.q_buffers * m.q_bytes
+  m.v_offset = m.k_offset + s.stages * m.k_bytes
+  m.o_offset = m.v_offset + s.stages * m.v_bytes
+  m.barriers = m.o_offset + (m.alias and 0 or o_bytes)
+  m.total = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages)
+  m.budget = budget(s.warpgroups)
+  return m
+end
+
+-- Registers a consumer thread needs at once: scores, the probabilities of the tile before, output, and the rest.
+local function registers(v, s)
+  return s.tile_n // 2 + s.tile_n // 4 + v.dim_v // 2 + 24
+end
+
+return {
+  name = "attention_forward_sm90",
+  summary = "fused forward, TMA, wgmma, warp-specialised",
+  order = 100,
+  min_arch = 90,
+  max_arch = 90,
+  phases = {"prefill", "decode"},
+
+  supports = function(v, request)
+    local reason = attention.refuse(v, {f16 = true, bf16 = true})
+    if reason then return false, reason end
+    if request.unaligned then return false, "tensor maps need 16-byte aligned addresses and strides" end
+    if v.dtype_q ~= v.dtype_kv then
+      return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
+    end
+    if v.dtype_out ~= "f32" and v.dtype_out ~= v.dtype_q then
+      return false, "attention.dtype.out: " .. v.dtype_out .. " with q " .. v.dtype_q .. " is not supported"
+    end
+    for _, dim in ipairs{"qk", "v"} do
+      if v["dim_" .. dim] > 256 then
+        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
+      end
+    end
+    return true
+  end,
+
+  axes = {
+    {name = "warpgroups", values = {1, 2, 3}, meaning = "consumer warpgroups of a block; each owns 64 query rows"},
+    {name = "tile_n", values = {16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256},
+     meaning = "keys of a tile"},
+    {name = "stages", values = {1, 2, 3, 4}, meaning = "K and V tiles in flight"},
+    {name = "order", values = {0, 1}, meaning = "1: warpgroups take turns at issuing products"},
+    {name = "rescale", values = {0, 1},
+     meaning = "the output moves to new references 0: after P V; 1: while the next Q K^T runs"},
+    {name = "slack", values = {0, 8},
+     meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
+    {name = "q_buffers", values = {1, 2}, meaning = "2: the next tile's Q is fetched early"},
+    {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
+    {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
+    {name = "scheduler", values = {0, 1}, meaning = "0: a block per tile; 1: as many blocks as SMs, each a fixed share"},
+    {name = "l2_mib", values = {0, 4, 8, 16, 32},
+     meaning = "0: row tiles of one head follow each other; else heads of so many MiB of K and V, longest rows first"},
+  },
+
+  defaults = function(v)
+    local dim = math.max(v.dim_qk, v.dim_v)
+    local longest_first = mask.form == "rows" and mask.high_count > 0
+    local function schedule(warpgroups, tile_n, changes)
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 1,
+                 o_buffer = 0, store = 1, scheduler = 1, l2_mib = longest_first and 16 or 0}
+      for axis, value in pairs(changes or {}) do s[axis] = value end
+      return s
+    end
+    if dim <= 64 then return schedule(3, 128, {o_buffer = 1}) end
+    if dim <= 128 then return schedule(2, 128, {o_buffer = 1}) end
+    if dim <= 192 and v.dim_v <= 128 then return schedule(2, 128) end
+    if dim <= 192 then return schedule(2, 96) end
+    return schedule(2, 80)
+  end,
+
+  check = function(v, s)
+    local need, have = registers(v, s), budget(s.warpgroups).consumer
+    if need > have then
+      return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n or warpgroups")
+        :format(need, s.warpgroups, have)
+    end
+    if s.store == 0 and s.o_buffer == 1 then return false, "o_buffer = 1 needs store = 1" end
+    if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
+    return true
+  end,
+
+  resources = function(v, s)
+    return {shared_bytes = layout(v, s).total, threads = 128 * (s.warpgroups + 1),
+            registers = budget(s.warpgroups).launch, blocks = 1}
+  end,
+
+  describe = function(v, s)
+    local m, b = layout(v, s), budget(s.warpgroups)
+    local function rows(tile, dim) return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled" end
+    local scores = m.tile_m * s.tile_n
+    return {
+      "shared memory, bytes:",
+      "  Q" .. (m.alias and ", later O" or "") .. "   0 .. " .. m.k_offset .. "   " .. s.q_buffers .. " x " ..
+        rows(m.tile_m, m.qk),
+      "  K   " .. m.k_offset .. " .. " .. m.v_offset .. "   " .. s.stages .. " x " .. rows(s.tile_n, m.qk),
+      "  V   " .. m.v_offset .. " .. " .. m.o_offset .. "   " .. s.stages .. " x " .. rows(s.tile_n, m.v),
+      "  mbarriers   " .. m.barriers .. " .. " .. m.total,
+      "roles: one producer thread (" .. b.producer .. " registers), " .. s.warpgroups ..
+        " consumer warpgroups of 64 rows (" .. b.consumer .. ")",
+      "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials",
+    }
+  end,
+
+  kernel = function(v, s, arch, request)
+    local m = layout(v, s)
+    local params = {}
+    local function add_map(tensor, dim, tokens)
+      params[#params + 1] = {name = tensor .. "_map", type = "tensor_map",
+                             source = ("%s.map.%d.%d.%d"):format(tensor, dim.width, tokens, dim.swizzle)}
+    end
+    add_map("q", m.qk, m.tile_m)
+    add_map("k", m.qk, s.tile_n)
+    add_map("v", m.v, s.tile_n)
+    if m.store then add_map("o", m.v, 16) end
+    for _, field in ipairs(attention.params(v, false, {q = true, k = true, v = true, o = m.store})) do
+      params[#params + 1] = field
+    end
+    return {
+      launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,
+                   grid = {{"len_q", m.tile_m}, {"heads_q"}, {"batch"}}, blocks_per_sm = s.scheduler}},
+      params = params,
+      regions = {},
+      aligned16 = true,
+      layout = m,
+    }
+  end,
+}

@@ -1,0 +1,49 @@
+//%% Which tiles of rows a block works on, and in which order. The producer and the consumers walk through it alike.
+//% local bounded = mask.form == "rows"
+//% local persistent = schedule.scheduler == 1
+//% local longest_first = schedule.l2_mib > 0
+// A tile of rows.
+struct work_item {
+  int row_begin, h, b;
+};
+
+// Work `number` in the order of their handing out.
+static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
+  const unsigned row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
+  work_item work;
+  //% if longest_first then
+  // Heads whose K and V fit $(schedule.l2_mib) MiB of L2 together; among them late rows first, which see the most keys.
+  const long long head_bytes = 2ll * p.len_k * (DIM_QK + DIM_V);
+  const unsigned heads = p.batch * HEADS_Q;
+  const unsigned fit = GROUP * (int)max(min(($(schedule.l2_mib)ll << 20) / max(head_bytes, 1ll), 1024ll), 1ll);
+  const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
+  const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
+  work.row_begin = (int)(row_blocks - 1 - row) * TILE_M;
+  //% else
+  // Rows of one head are neighbours, so that they share K and V in L2.
+  const unsigned head = number / row_blocks;
+  //%   if bounded then
+  work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * TILE_M;
+  //%   else
+  work.row_begin = (int)(number % row_blocks) * TILE_M;
+  //%   end
+  //% end
+  work.h = head % HEADS_Q;
+  work.b = head / HEADS_Q;
+  return work;
+}
+
+//% if persistent then
+// The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
+static __device__ __forceinline__ unsigned work_number(unsigned round) {
+  return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+}
+
+static __device__ __forceinline__ bool has_work(const qkv_params &p, unsigned round) {
+  return work_number(round) < (unsigned)((p.len_q + TILE_M - 1) / TILE_M) * HEADS_Q * p.batch;
+}
+//% else
+// A block, a tile.
+static __device__ __forceinline__ unsigned work_number(unsigned round) { return blockIdx.x; }
+static __device__ __forceinline__ bool has_work(const qkv_params &p, unsigned round) { return round == 0; }
+//% end

@@ -1,0 +1,38 @@
+//%% Which tiles of keys the rows of a tile see, and in which of them every row sees every key.
+//% local bounded = mask.form == "rows"
+//% local free_tiles = mask.form == "all" or (bounded and mask.exact)
+//% local edge = {first = "first", last = "last", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+// Tiles from begin up to end hold every visible key.
+//% if free_tiles then
+// In tiles from free_begin up to free_end (which may lie before) every row sees every key.
+//% end
+struct tile_range {
+  int begin, end;
+  //% if free_tiles then
+  int free_begin, free_end;
+  //% end
+};
+
+// Of rows row_begin on; `position` is that of query row 0 in the KV sequence.
+static __device__ __forceinline__ tile_range visible_tiles(
+    const qkv_params &p, int row_begin, int position, int h, int hk, int b) {
+  tile_range tiles;
+  int key_begin = 0, key_end = p.len_k;
+  //% if bounded then
+  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
+  key_begin = max($(cuda_edge("visit_begin", edge)), 0);
+  key_end = min($(cuda_edge("visit_end", edge)), p.len_k);
+  //% elseif mask.form == "none" then
+  key_end = 0;
+  //% end
+  tiles.begin = key_begin / TILE_N;
+  tiles.end = key_end > key_begin ? (key_end + TILE_N - 1) / TILE_N : tiles.begin;
+  //% if bounded and mask.exact then
+  tiles.free_begin = (max($(cuda_edge("full_begin", edge)), 0) + TILE_N - 1) / TILE_N;
+  tiles.free_end = max(min($(cuda_edge("full_end", edge)), p.len_k), 0) / TILE_N;
+  //% elseif free_tiles then
+  tiles.free_begin = 0;
+  tiles.free_end = p.len_k / TILE_N;
+  //% end
+  return tiles;
+}

@@ -1,0 +1,61 @@
+//%% The output leaves the registers: through the warp's own 16 rows of shared memory by tensor stores, or directly.
+//% local layout = kernel.layout
+//% local dtype = variant.dtype_out
+//% if layout.store then
+//%   local shift = ({[128] = 0, [64] = 1, [32] = 2})[layout.v.swizzle]
+// O by way of `row` on of shared memory. The copy engine leaves out rows and columns outside of the tensor.
+static __device__ __forceinline__ void store_output(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row, int warp_row, int h, int b,
+    int lane) {
+  const unsigned slab = shared_o + row * V_ROW_BYTES;
+  //% if not layout.alias then
+  if (lane == 0) bulk_wait_read_0(); // the tile before has left
+  warp_sync();
+  //% end
+  const int swizzle = $(shift == 0 and "lane % 8" or "lane % 8 >> " .. shift); // of the row that the lane addresses
+#pragma unroll
+  for (int n = 0; n < V_TILES; n += 2) { // 16 columns: four 8x8 matrices, the lower rows' behind the upper rows'
+    const int panel = n * 8 / V_WIDTH, chunk = n % (V_WIDTH / 8) + lane / 16;
+    const unsigned to = slab + panel * O_PANEL + lane % 16 * V_ROW_BYTES + ((chunk ^ swizzle) << 4);
+    const float(&left)[4] = output[0][n];
+    //% if variant.dim_v // 8 % 2 == 1 then
+    const float none[4] = {}; // beyond the last column the panel goes on
+    const float(&right)[4] = n + 1 < V_TILES ? output[0][n + 1] : none;
+    //% else
+    const float(&right)[4] = output[0][n + 1];
+    //% end
+    stmatrix_x4(to, pack_$(dtype)x2(left[0], left[1]), pack_$(dtype)x2(left[2], left[3]),
+                pack_$(dtype)x2(right[0], right[1]), pack_$(dtype)x2(right[2], right[3]));
+  }
+  fence_proxy_async();
+  warp_sync();
+  if (lane == 0) {
+#pragma unroll
+    for (int panel = 0; panel < V_PANELS; ++panel)
+      tma_store_4d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row, h, b);
+    bulk_commit();
+  }
+}
+//% else
+// O straight from the registers.
+static __device__ __forceinline__ void store_output(
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], int warp_row, int h, int b, int lane) {
+  auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head + lane % 4 * 2;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = warp_row + lane / 4 + 8 * half;
+    if (i < p.len_q) {
+#pragma unroll
+      for (int n = 0; n < V_TILES; ++n) {
+        //% if dtype == "f32" then
+        *(float2 *)(o + i * p.o_stride_token + 8 * n) =
+            make_float2(output[0][n][2 * half], output[0][n][2 * half + 1]);
+        //% else
+        *(unsigned *)(o + i * p.o_stride_token + 8 * n) =
+            pack_$(dtype)x2(output[0][n][2 * half], output[0][n][2 * half + 1]);
+        //% end
+      }
+    }
+  }
+}
+//% end
