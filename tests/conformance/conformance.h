@@ -184,6 +184,7 @@ void guarded_store(guarded *m, const float *canonical);
 int64_t guarded_load(const guarded *m, float *canonical);
 /* The tensor at a memory that starts as the buffer does. */
 qkv_tensor guarded_view(const guarded *m, void *memory);
+/* Whether every family accepts it when an op is prepared with limits.aligned_only: tensor maps know no negative strides. */
 bool guarded_aligned(const guarded *m);
 /* Whether anything but the elements of an output changed; then says where. */
 bool guarded_intact(const guarded *m, char *message);

@@ -274,7 +274,7 @@ bool guarded_aligned(const guarded *m) {
   int64_t size = dtype_bytes(m->view.dtype);
   bool aligned = m->first * size % 16 == 0 && m->view.stride[m->view.rank - 1] == 1;
   for (int n = 0; n + 1 < m->view.rank; n++)
-    aligned &= m->view.stride[n] * size % 16 == 0;
+    aligned &= m->view.stride[n] >= 0 && m->view.stride[n] * size % 16 == 0;
   return aligned;
 }
 
