@@ -8,7 +8,7 @@
  *   aligned16 1
  *   params_size 256
  *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM FACTOR...   a factor is len_q/128
- *   region NAME BYTES FACTOR...
+ *   region NAME BYTES ZEROED FACTOR...
  *   field NAME TYPE OFFSET SOURCE
  *   end
  *
@@ -110,7 +110,7 @@ void manifest_write(const manifest *m, text *out) {
     write_rule(&l->grid, out);
   }
   for (int n = 0; n < m->nregions; n++) {
-    text_printf(out, "region %s %d", m->regions[n].name, m->regions[n].bytes);
+    text_printf(out, "region %s %d %d", m->regions[n].name, m->regions[n].bytes, m->regions[n].zeroed);
     write_rule(&m->regions[n].count, out);
   }
   for (int n = 0; n < m->nfields; n++)
@@ -198,8 +198,9 @@ static void read_region(reader *r, manifest *m) {
   manifest_region *region = &m->regions[m->nregions++];
   read_word(r, region->name, sizeof region->name);
   region->bytes = read_number(r);
+  region->zeroed = read_number(r);
   read_rule(r, &region->count);
-  r->bad = r->bad || region->bytes < 1;
+  r->bad = r->bad || region->bytes < 1 || region->zeroed > 1;
 }
 
 static void read_field(reader *r, manifest *m) {

@@ -58,6 +58,7 @@ typedef struct manifest_launch {
 typedef struct manifest_region {
   char name[MANIFEST_NAME];
   int bytes;
+  int zeroed; /* 1: every call sets it to zero on its stream before the first launch */
   manifest_rule count;
 } manifest_region;
 

@@ -12,8 +12,10 @@ static bool is_word(char c) {
 }
 
 /* Skips what is no code at p: white space, comments, literals, numbers, other marks. Returns the start of the next
- * identifier or `end`. */
-static const char *next_identifier(const char *p, const char *end) {
+ * identifier or `end`. *member: it follows `.` or `->`, so it is a member, whatever its name. */
+static const char *next_identifier(const char *p, const char *end, bool *member) {
+  char last = 0; /* mark of code before p */
+  *member = false;
   while (p < end) {
     if (isalpha((unsigned char)*p) || *p == '_')
       return p;
@@ -26,25 +28,24 @@ static const char *next_identifier(const char *p, const char *end) {
       p = p < end ? p + 2 : end;
     } else if (*p == '"' || *p == '\'') {
       char quote = *p++;
+      *member = false;
       for (; p < end && *p != quote && *p != '\n'; p++)
         if (*p == '\\')
           p++;
       p = p < end ? p + 1 : end;
     } else if (isdigit((unsigned char)*p)) { /* a number with its suffixes: 0x1.8p+0f is no identifier */
+      *member = false;
       while (p < end && (is_word(*p) || *p == '.' || *p == '\'' || ((*p == '+' || *p == '-') && strchr("eEpP", p[-1]))))
         p++;
     } else {
+      if (!isspace((unsigned char)*p)) {
+        *member = *p == '.' || (*p == '>' && last == '-');
+        last = *p;
+      }
       p++;
     }
   }
   return end;
-}
-
-/* True when the identifier at p follows `.` or `->`: a member, whatever its name. */
-static bool is_member(const char *begin, const char *p) {
-  while (p > begin && (p[-1] == ' ' || p[-1] == '\n'))
-    p--;
-  return (p > begin && p[-1] == '.') || (p - begin >= 2 && p[-2] == '-' && p[-1] == '>');
 }
 
 /* ---- use ---- */
@@ -77,12 +78,13 @@ static int find_used(const renderer *r, const text *t, int user, bool *seen, int
   int count = 0;
   memset(seen, 0, (size_t)r->npieces + 1);
   const char *begin = t->bytes, *end = begin + t->size;
-  for (const char *p = begin; t->size && (p = next_identifier(p, end)) < end;) {
+  bool member;
+  for (const char *p = begin; t->size && (p = next_identifier(p, end, &member)) < end;) {
     const char *start = p;
     while (p < end && is_word(*p))
       p++;
     int index = find_piece(r, start, (size_t)(p - start));
-    if (index >= 0 && index != user && !seen[index] && !is_member(begin, start)) {
+    if (index >= 0 && index != user && !seen[index] && !member) {
       seen[index] = true;
       used[count++] = index;
     }

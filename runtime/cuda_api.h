@@ -86,6 +86,7 @@ enum {
   X(launch, cuLaunchKernel,                                                                                            \
     (void *function_or_kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
      unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra))                           \
+  X(memory_set, cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream))             \
   X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \
     (void *map, int data_type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,            \
      const unsigned *box, const unsigned *element_strides, int interleave, int swizzle, int promotion, int fill))      \

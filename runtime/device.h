@@ -70,6 +70,9 @@ typedef struct device_ops {
   /* Launch only; see qkv_attention. */
   qkv_status (*launch)(device *d, device_kernel *k, const device_launch *l, qkv_stream stream);
 
+  /* Sets memory of the device to zero, in the order of the stream. */
+  qkv_status (*set_zero)(device *d, void *memory, size_t bytes, qkv_stream stream);
+
   /* Encodes a map for a kernel's parameter struct. Host arithmetic only. QKV_INVALID_ARGUMENT names the limit it breaks. */
   qkv_status (*tensor_map)(device *d, const device_tensor_map *map, void *encoded);
 

@@ -283,6 +283,13 @@ static qkv_status cuda_launch(device *base, device_kernel *k, const device_launc
   return status;
 }
 
+static qkv_status cuda_set_zero(device *base, void *memory, size_t bytes, qkv_stream stream) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, WORKING, status, "cuMemsetD8Async", memory_set((CUdeviceptr)(uintptr_t)memory, 0, bytes, stream));
+  return status;
+}
+
 static qkv_status cuda_tensor_map(device *base, const device_tensor_map *map, void *encoded) {
   const cuda_device *d = as_cuda(base);
   qkv_status status = tensor_map_check(map);
@@ -301,10 +308,11 @@ static qkv_status cuda_tensor_map(device *base, const device_tensor_map *map, vo
                 : map->swizzle == 64 ? CUDA_TENSOR_SWIZZLE_64
                 : map->swizzle == 32 ? CUDA_TENSOR_SWIZZLE_32
                                      : CUDA_TENSOR_SWIZZLE_NONE;
-  CUresult result = d->api->tensor_map_encode(
-      encoded, map->element_bytes == 2 ? CUDA_TENSOR_UINT16 : CUDA_TENSOR_UINT32, (unsigned)map->rank, map->base, extents,
-      strides, box, ones, CUDA_TENSOR_INTERLEAVE_NONE, swizzle, CUDA_TENSOR_PROMOTE_256, CUDA_TENSOR_FILL_ZERO);
-  return cuda_check(d->api, result, "cuTensorMapEncodeTiled");
+  int type = map->element_bytes == 2 ? CUDA_TENSOR_UINT16 : CUDA_TENSOR_UINT32;
+  IN_CONTEXT(d, WORKING, status, "cuTensorMapEncodeTiled", /* it looks at the context, though no manual says so */
+             tensor_map_encode(encoded, type, (unsigned)map->rank, map->base, extents, strides, box, ones,
+                               CUDA_TENSOR_INTERLEAVE_NONE, swizzle, CUDA_TENSOR_PROMOTE_256, CUDA_TENSOR_FILL_ZERO));
+  return status;
 }
 
 static qkv_status cuda_event_create(device *base, device_event **out) {
@@ -365,6 +373,7 @@ const device_ops device_cuda = {.name = "cuda",
                                 .unload = cuda_unload,
                                 .kernel = cuda_kernel,
                                 .launch = cuda_launch,
+                                .set_zero = cuda_set_zero,
                                 .tensor_map = cuda_tensor_map,
                                 .event_create = cuda_event_create,
                                 .event_free = cuda_event_free,

@@ -337,6 +337,12 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
   return error_set(QKV_DEVICE_ERROR, "emu: %s (%s)", fault.message, k->module->name);
 }
 
+static qkv_status emu_set_zero(device *d, void *memory, size_t bytes, qkv_stream stream) {
+  (void)d, (void)stream;
+  memset(memory, 0, bytes);
+  return QKV_OK;
+}
+
 static qkv_status emu_tensor_map_encode(device *d, const device_tensor_map *map, void *encoded) {
   (void)d;
   qkv_status status = tensor_map_check(map);
@@ -387,6 +393,7 @@ const device_ops device_emu = {
     .unload = emu_unload,
     .kernel = emu_kernel,
     .launch = emu_launch_kernel,
+    .set_zero = emu_set_zero,
     .tensor_map = emu_tensor_map_encode,
     .event_create = emu_event_create,
     .event_free = emu_event_free,

@@ -161,6 +161,20 @@ static qkv_status grid_too_large(const manifest_launch *l, const int64_t sizes[S
   return status;
 }
 
+static qkv_status zero_regions(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
+                               const int64_t *offsets, qkv_stream stream) {
+  for (int n = 0; n < k->manifest.nregions; n++) {
+    const manifest_region *region = &k->manifest.regions[n];
+    size_t bytes = (size_t)(region->bytes * manifest_rule_value(&region->count, call->sizes));
+    if (!region->zeroed || bytes == 0)
+      continue;
+    qkv_status status = op->engine->ops->set_zero(op->engine->device, workspace + offsets[n], bytes, stream);
+    if (status != QKV_OK)
+      return error_context(status, "workspace: ");
+  }
+  return QKV_OK;
+}
+
 static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_view *call, const char *params,
                              qkv_stream stream) {
   qkv_engine *e = op->engine;
@@ -209,7 +223,8 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     if (status != QKV_OK)
       return status;
   }
-  return launch_all(op, k, &call, params, stream);
+  status = zero_regions(op, k, &call, args->workspace, offsets, stream);
+  return status == QKV_OK ? launch_all(op, k, &call, params, stream) : status;
 }
 
 /* ---- Timing ---- */

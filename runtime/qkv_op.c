@@ -204,6 +204,17 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
 
 /* ---- Workspace ---- */
 
+/* Whether the size of the workspace depends on what a call brings along. */
+static int follows_sizes(const manifest *m) {
+  for (int n = 0; n < m->nregions; n++)
+    for (int i = 0; i < m->regions[n].count.count; i++) {
+      manifest_size size = m->regions[n].count.factors[i].size;
+      if (size == SIZE_BATCH || size == SIZE_LEN_Q || size == SIZE_LEN_K)
+        return 1;
+    }
+  return 0;
+}
+
 static qkv_status size_workspace(qkv_op *op) {
   const spec *s = op->spec->parsed;
   const int64_t sizes[SIZE_COUNT] = {[SIZE_ONE] = 1,
@@ -220,7 +231,7 @@ static qkv_status size_workspace(qkv_op *op) {
     int64_t offsets[MANIFEST_MAX_REGIONS];
     if (!kernels[n] || kernels[n]->manifest.nregions == 0)
       continue;
-    if (!op->limit_batch || !op->limit_len_q || !op->limit_len_k)
+    if (follows_sizes(&kernels[n]->manifest) && (!op->limit_batch || !op->limit_len_q || !op->limit_len_k))
       return error_set(
           QKV_INVALID_ARGUMENT,
           "family %s needs workspace, whose size follows from declared maxima: set batch, len_q and len_k in "

@@ -42,19 +42,27 @@ constexpr int PV_STEPS = TILE_N / 16;    // steps of 16 keys in P V
 constexpr int QK_WIDTH = $(layout.qk.width), QK_PANELS = $(layout.qk.count), QK_ROW_BYTES = $(layout.qk.bytes);
 constexpr int V_WIDTH = $(layout.v.width), V_PANELS = $(layout.v.count), V_ROW_BYTES = $(layout.v.bytes);
 constexpr int Q_PANEL = TILE_M * QK_ROW_BYTES, K_PANEL = TILE_N * QK_ROW_BYTES; // bytes
-constexpr int V_PANEL = TILE_N * V_ROW_BYTES, O_PANEL = TILE_M * V_ROW_BYTES;
+constexpr int V_PANEL = TILE_N * V_ROW_BYTES;
 constexpr int Q_BYTES = $(layout.q_bytes);
 constexpr int K_BYTES = QK_PANELS * K_PANEL, V_BYTES = V_PANELS * V_PANEL; // of a stage
 constexpr int K_OFFSET = Q_BUFFERS * Q_BYTES;
 constexpr int V_OFFSET = K_OFFSET + STAGES * K_BYTES;
 //% if layout.store then
-constexpr int O_OFFSET = $(layout.alias and 0 or layout.o_offset);
+constexpr int O_PANEL = TILE_M * V_ROW_BYTES;
+//% if not layout.alias then
+constexpr int O_OFFSET = $(layout.o_offset);
+//% end
 //% end
 
 // mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
 constexpr int Q_FULL = $(layout.barriers), Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
 constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
 constexpr int V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
+//% if layout.tickets > 0 then
+constexpr int TICKETS = $(layout.tickets); // work numbers on their way from the producer to the consumers
+constexpr int TICKET_FULL = V_EMPTY + 8 * STAGES, TICKET_EMPTY = TICKET_FULL + 8 * TICKETS;
+constexpr int TICKET_OFFSET = $(layout.ticket_offset);
+//% end
 
 //% if taking_turns or layout.alias then
 // Named barriers, one for each consumer warpgroup.
@@ -72,6 +80,8 @@ constexpr int ROWS_DONE = 4;
 
 //% include "parts/tile_range.cu"
 
+//% include "parts/ring_sm90.cu"
+
 //% include "parts/tile_order_sm90.cu"
 
 //% include "parts/tile_load_sm90.cu"
@@ -85,8 +95,9 @@ constexpr int ROWS_DONE = 4;
 // One thread fetches the tiles of Q, K and V that the consumers will ask for, in their order.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring query_ring, key_ring, value_ring;
-  for (unsigned round = 0; has_work(p, round); ++round) {
-    const work_item work = work_of(p, work_number(round));
+  work_queue queue;
+  for (unsigned number; (number = hand_out_work(p, shared, queue)) < work_count(p);) {
+    const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
     const tile_range tiles = visible_tiles(p, work.row_begin, $(position), work.h, hk, work.b);
     const bool any = tiles.begin < tiles.end;
@@ -151,8 +162,9 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's
   //% end
 
-  for (unsigned round = 0; has_work(p, round); ++round) {
-    const work_item work = work_of(p, work_number(round));
+  work_queue queue;
+  for (unsigned number; (number = take_work(p, shared, queue, lane)) < work_count(p);) {
+    const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
     const int position = $(position); // of query row 0 in the KV sequence
     const tile_range tiles = visible_tiles(p, work.row_begin, position, work.h, hk, work.b);
@@ -279,6 +291,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
       mbar_init(shared + V_FULL + 8 * n, 1);
       mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);
     }
+    //% if layout.tickets > 0 then
+    for (int n = 0; n < TICKETS; ++n) {
+      mbar_init(shared + TICKET_FULL + 8 * n, 1);
+      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
+    }
+    //% end
     fence_mbar_init();
   }
   block_sync();

@@ -41,7 +41,9 @@ local function layout(v, s)
   m.v_offset = m.k_offset + s.stages * m.k_bytes
   m.o_offset = m.v_offset + s.stages * m.v_bytes
   m.barriers = m.o_offset + (m.alias and 0 or o_bytes)
-  m.total = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages)
+  m.tickets = s.scheduler == 2 and 2 or 0 -- work numbers on their way to the consumers
+  m.ticket_offset = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages + 2 * m.tickets)
+  m.total = m.ticket_offset + 4 * m.tickets
   m.budget = budget(s.warpgroups)
   return m
 end
@@ -90,7 +92,8 @@ return {
     {name = "q_buffers", values = {1, 2}, meaning = "2: the next tile's Q is fetched early"},
     {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
     {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
-    {name = "scheduler", values = {0, 1}, meaning = "0: a block per tile; 1: as many blocks as SMs, each a fixed share"},
+    {name = "scheduler", values = {0, 1, 2},
+     meaning = "0: a block per tile; 1: as many blocks as SMs, each a fixed share; 2: each takes the next tile"},
     {name = "l2_mib", values = {0, 4, 8, 16, 32},
      meaning = "0: row tiles of one head follow each other; else heads of so many MiB of K and V, longest rows first"},
   },
@@ -100,11 +103,11 @@ return {
     local longest_first = mask.form == "rows" and mask.high_count > 0
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 1,
-                 o_buffer = 0, store = 1, scheduler = 1, l2_mib = longest_first and 16 or 0}
+                 o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1, l2_mib = longest_first and 16 or 0}
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
     end
-    if dim <= 64 then return schedule(3, 128, {o_buffer = 1}) end
+    if dim <= 64 then return schedule(3, 128, {o_buffer = 1, stages = 3}) end
     if dim <= 128 then return schedule(2, 128, {o_buffer = 1}) end
     if dim <= 192 and v.dim_v <= 128 then return schedule(2, 128) end
     if dim <= 192 then return schedule(2, 96) end
@@ -158,11 +161,16 @@ return {
     for _, field in ipairs(attention.params(v, false, {q = true, k = true, v = true, o = m.store})) do
       params[#params + 1] = field
     end
+    local regions = {}
+    if s.scheduler == 2 then
+      regions = {{name = "tickets", bytes = 4, zeroed = 1, count = {}}}
+      params[#params + 1] = {name = "tickets", type = "pointer", ctype = "int *", source = "workspace.tickets"}
+    end
     return {
       launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,
-                   grid = {{"len_q", m.tile_m}, {"heads_q"}, {"batch"}}, blocks_per_sm = s.scheduler}},
+                   grid = {{"len_q", m.tile_m}, {"heads_q"}, {"batch"}}, blocks_per_sm = s.scheduler > 0 and 1 or 0}},
       params = params,
-      regions = {},
+      regions = regions,
       aligned16 = true,
       layout = m,
     }

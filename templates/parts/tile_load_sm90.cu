@@ -1,13 +1,4 @@
 //%% Tiles of Q, K and V by tensor maps into shared memory, ring by ring. What lies outside of a tensor arrives as zero.
-// Where a ring stands: the stage whose turn it is, and the parity of its phase.
-struct ring {
-  int stage = 0, parity = 0;
-};
-
-static __device__ __forceinline__ void advance(ring &r, int stages) {
-  if (++r.stage == stages) r.stage = 0, r.parity ^= 1;
-}
-
 //% local loads = {
 //%   {what = "The rows of a tile of Q", name = "query", tensor = "q", kind = "Q", first = "row_begin", rows = "row_begin",
 //%    offset = "ring.stage * Q_BYTES", width = "QK_WIDTH", panels = "QK_PANELS", bytes = "QK_PANELS * Q_PANEL",

@@ -1,6 +1,5 @@
 //%% Which tiles of rows a block works on, and in which order. The producer and the consumers walk through it alike.
 //% local bounded = mask.form == "rows"
-//% local persistent = schedule.scheduler == 1
 //% local longest_first = schedule.l2_mib > 0
 // A tile of rows.
 struct work_item {
@@ -33,17 +32,56 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   return work;
 }
 
-//% if persistent then
-// The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
-static __device__ __forceinline__ unsigned work_number(unsigned round) {
-  return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
+  return (unsigned)((p.len_q + TILE_M - 1) / TILE_M) * HEADS_Q * p.batch;
 }
 
-static __device__ __forceinline__ bool has_work(const qkv_params &p, unsigned round) {
-  return work_number(round) < (unsigned)((p.len_q + TILE_M - 1) / TILE_M) * HEADS_Q * p.batch;
+// Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last
+// one comes a number that is none.
+//% if schedule.scheduler == 2 then
+struct work_queue {
+  ring tickets;
+  bool first = true;
+};
+
+// Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
+static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  const unsigned number = queue.first ? blockIdx.x : gridDim.x + atomic_add_i32(p.tickets, 1);
+  queue.first = false;
+  mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage, queue.tickets.parity ^ 1);
+  *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage) = number;
+  mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage);
+  advance(queue.tickets, TICKETS);
+  return number;
+}
+
+static __device__ __forceinline__ unsigned take_work(const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
+  mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage, queue.tickets.parity);
+  const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage);
+  warp_sync();
+  if (lane == 0) mbar_arrive(shared + TICKET_EMPTY + 8 * queue.tickets.stage);
+  advance(queue.tickets, TICKETS);
+  return number;
 }
 //% else
+struct work_queue {
+  unsigned round = 0;
+};
+
+//%   if schedule.scheduler == 1 then
+// The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
+static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  const unsigned round = queue.round++;
+  return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+}
+//%   else
 // A block, a tile.
-static __device__ __forceinline__ unsigned work_number(unsigned round) { return blockIdx.x; }
-static __device__ __forceinline__ bool has_work(const qkv_params &p, unsigned round) { return round == 0; }
+static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  return queue.round++ == 0 ? blockIdx.x : work_count(p);
+}
+//%   end
+
+static __device__ __forceinline__ unsigned take_work(const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
+  return hand_out_work(p, shared, queue);
+}
 //% end

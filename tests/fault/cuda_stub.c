@@ -3,8 +3,8 @@
  *
  * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number. $QKV_STUB_GPUS: how many GPUs (2).
  * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
- * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind; stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes
- * so far. */
+ * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind; stub_depth: contexts pushed and not
+ * popped by the calling thread; stub_pushes: pushes so far. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -70,14 +70,15 @@ STUB(cuCtxGetDevice, (int *device), NEED_CONTEXT; *device = (int)((char *)stack[
 STUB(cuCtxPushCurrent_v2, (context c), stack[stub_depth++] = c; stub_pushes++)
 STUB(cuCtxPopCurrent_v2, (context * c), NEED_CONTEXT; *c = stack[--stub_depth])
 STUB(cuCtxSynchronize, (void), NEED_CONTEXT)
-STUB(cuThreadExchangeStreamCaptureMode, (int *mode), int old = stub_capture_mode; stub_capture_mode = *mode; *mode = old)
+STUB(cuThreadExchangeStreamCaptureMode, (int *mode), int old = stub_capture_mode; stub_capture_mode = *mode;
+     *mode = old)
 STUB(cuMemAlloc_v2, (uintptr_t * memory, size_t bytes), NEED_CONTEXT; NEED_RELAXED; *memory = (uintptr_t)malloc(bytes))
 STUB(cuMemFree_v2, (uintptr_t memory), NEED_CONTEXT; NEED_RELAXED; free((void *)memory))
 STUB(cuMemcpyHtoD_v2, (uintptr_t to, const void *from, size_t bytes), NEED_CONTEXT; memcpy((void *)to, from, bytes))
 STUB(cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes), NEED_CONTEXT; memcpy(to, (void *)from, bytes))
 STUB(cuLibraryLoadData, (void **library, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f),
-     NEED_RELAXED; (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image;
-     *library = malloc(1); stub_modules++)
+     NEED_RELAXED;
+     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image; *library = malloc(1); stub_modules++)
 STUB(cuLibraryUnload, (void *library), NEED_RELAXED; free(library); stub_modules--)
 STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!strcmp(name, "absent")) return 500;
      *kernel = library)
@@ -92,12 +93,14 @@ STUB(cuLaunchKernel,
      (void)kernel, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params,
      (void)extra;
      stub_launches++)
+STUB(cuMemsetD8Async, (uintptr_t memory, unsigned char value, size_t bytes, void *stream), NEED_CONTEXT; (void)stream;
+     memset((void *)memory, value, bytes))
 STUB(cuTensorMapEncodeTiled,
      (void *map, int type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,
       const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill),
      (void)type, (void)rank, (void)base, (void)extents, (void)strides, (void)box, (void)steps, (void)interleave,
      (void)swizzle, (void)promotion, (void)fill;
-     memset(map, 0x5a, 128))
+     NEED_CONTEXT; memset(map, 0x5a, 128))
 STUB(cuEventCreate, (void **event, unsigned flags), NEED_CONTEXT; (void)flags; *event = malloc(1))
 STUB(cuEventDestroy_v2, (void *event), NEED_CONTEXT; free(event))
 STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (void)stream)

@@ -188,6 +188,9 @@ static void only_pieces_in_use_are_emitted(void **state) {
                 "// f\n/* f\n f */ \"f\\\" f\" 'f' 0x1.8p+0f 1.0f a.f a->f a . f ff f2 _f\n",
         "// f\n/* f\n f */ \"f\\\" f\" 'f' 0x1.8p+0f 1.0f a.f a->f a . f ff f2 _f\n");
   check(MARKERS "//% piece('f', function()\nint f;\n//% end)\na/f\n", "int f;\na/f\n");
+  /* A comment's last mark has nothing to do with the code behind it. */
+  check(MARKERS "//% piece('f', function()\nint f;\n//% end)\n// a.\nf\n", "int f;\n// a.\nf\n");
+  check(MARKERS "//% piece('f', function()\nint f;\n//% end)\na. /* b */\nf\n", "a. /* b */\nf\n");
   /* Longer pieces stand apart; ties go by name. */
   check("//% pieces()\n//% for _, n in ipairs{'c', 'a', 'b'} do piece(n, function()\nint $(n);\n//% if n == 'b' "
         "then\nb2\n//% end\n"

@@ -36,6 +36,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
   for (int n = 0; n < m->nregions; n++) {
     random_word(seed, m->regions[n].name, sizeof m->regions[n].name);
     m->regions[n].bytes = 1 + (int)(fixture_random(seed) % 1000);
+    m->regions[n].zeroed = (int)(fixture_random(seed) % 2);
     random_rule(seed, &m->regions[n].count);
   }
   m->nfields = (int)(fixture_random(seed) % (MANIFEST_MAX_FIELDS + 1));
@@ -187,9 +188,10 @@ static void rules_match_wide_arithmetic(void **state) {
 
 static void workspace_regions_are_aligned_and_disjoint(void **state) {
   (void)state;
-  manifest m = {
-      .nregions = 3,
-      .regions = {{"a", 4, {1, {{SIZE_LEN_K, 1}}}}, {"b", 1, {1, {{SIZE_BATCH, 1}}}}, {"c", 8, {0, {{0, 0}}}}}};
+  manifest m = {.nregions = 3,
+                .regions = {{"a", 4, 0, {1, {{SIZE_LEN_K, 1}}}},
+                            {"b", 1, 1, {1, {{SIZE_BATCH, 1}}}},
+                            {"c", 8, 0, {0, {{0, 0}}}}}};
   int64_t sizes[SIZE_COUNT] = {1, 3, 5, 65, 1, 1, 1, 1, 1}, offsets[MANIFEST_MAX_REGIONS];
   assert_int_equal(manifest_workspace(&m, sizes, offsets), 512 + 256 + 256);
   assert_int_equal(offsets[0], 0);
