@@ -19,8 +19,7 @@ static __device__ __forceinline__ void store_output(
     const unsigned to = slab + panel * O_PANEL + lane % 16 * V_ROW_BYTES + ((chunk ^ swizzle) << 4);
     const float(&left)[4] = output[0][n];
     //% if variant.dim_v // 8 % 2 == 1 then
-    const float none[4] = {}; // beyond the last column the panel goes on
-    const float(&right)[4] = n + 1 < V_TILES ? output[0][n + 1] : none;
+    const float(&right)[4] = output[0][min(n + 1, V_TILES - 1)]; // beyond the last column the panel goes on
     //% else
     const float(&right)[4] = output[0][n + 1];
     //% end
