@@ -7,21 +7,23 @@
     python3 tools/bench_attention.py --sweep schedules.txt            # many schedules on many shapes: see --list
     python3 tools/bench_attention.py --spec specs/gemma2_9b_local.yaml --workload prefill_4k
 
-How it measures. All kernels are compiled first, in parallel. A long matrix product then brings the GPU to the clock that
-its power limit allows; its rate is printed as the ceiling of this run. For every case each implementation is compared with
-float64 on poisoned outputs, ours also on a small case whose sizes no tile divides; what is wrong is reported and not timed.
-Then all take turns: a slice of --slice-ms of back-to-back launches each, --rounds times, every second round backwards. The
-first quarter of a slice is not timed, so that the clock can follow the change of power. Launches are replays of a CUDA
-graph; inputs rotate through sets that are larger together than the L2 cache. Ratios are medians over the rounds of the time
-of the peer over ours: over 1, ours is faster. For a peer they are against the first of our schedules, for a schedule of ours
-against the first peer. --cold times single launches instead, after the L2 cache was overwritten: for decode.
+How it measures. All kernels are compiled first, in parallel, and each is tried once on a small case whose sizes no tile
+divides, in a process that it may take with it. A long matrix product then brings the GPU to the clock that its power
+limit allows; its rate is printed as the ceiling of this run. For every case each implementation is compared with
+float64 on poisoned outputs; what is wrong is reported and not timed. Then all take turns: a slice of --slice-ms of
+back-to-back launches each, --rounds times, every second round backwards. The first quarter of a slice is not timed, so
+that the clock can follow the change of power. Launches are replays of a CUDA graph; inputs rotate through sets that are
+larger together than the L2 cache. Ratios are medians over the rounds of the time of the peer over ours: over 1, ours is
+faster. For a peer they are against the first of our schedules, for a schedule of ours against the first peer. --cold
+times single launches instead, after the L2 cache was overwritten: for decode.
 
-Peers: cudnn and fa2 (SDPA's backends), fa3 (flash_attn_interface or fa3_fwd_interface), fa4 (flash_attn.cute), flex, naive
-(this project's three-kernel baseline). One that is not there or cannot do a case is left out with its reason.
+Peers: cudnn and fa2 (SDPA's backends), fa3 (flash_attn_interface or fa3_fwd_interface), fa4 (flash_attn.cute), flex,
+naive (this project's three-kernel baseline), math (SDPA in plain torch). One that is not there or cannot do a case is
+left out with its reason.
 
-Writes NAME.csv to --out (default $OUT, else the working folder) and prints tables last. Exit code 0; 1 when a kernel that
-was not part of a sweep failed or was wrong; 2 for bad arguments; 5 without a GPU. --device emu runs the script without a
-GPU on tiny shapes: its times mean nothing.
+Writes NAME.csv to --out (default $OUT, else the working folder) and prints tables last. Exit code 0; 1 when a kernel
+that was not part of a sweep failed or was wrong; 2 for bad arguments; 5 without a GPU. --device emu runs the script
+without a GPU on tiny shapes: its times mean nothing.
 """
 
 import argparse
@@ -37,7 +39,8 @@ for folder in (ROOT / "tools", ROOT / "tools" / "python"):
         sys.path.insert(0, str(folder))
 
 import qkv  # noqa: E402
-from bench import check, compile as compiling, contestants, machine, probe, report, rounds, shapes, sweep, timing  # noqa: E402
+from bench import check, contestants, machine, probe, report, rounds, shapes, sweep, timing  # noqa: E402
+from bench import compile as compiling  # noqa: E402
 
 GRID_BUDGET = 170  # seconds
 
@@ -52,6 +55,7 @@ class Run:
     def __init__(self, torch, options):
         self.torch, self.options, self.started = torch, options, time.monotonic()
         self.on_gpu = options.device == "cuda"
+        compiling.share_nvrtc()
         self.engine = qkv.Engine(options.device, cache_dir=options.cache_dir)
         self.machine = machine.Machine(torch) if self.on_gpu else None
         self.builds, self.tried, self.missing = {}, {}, {}
@@ -69,8 +73,8 @@ class Run:
 
     def job(self, case, schedule):
         """None for the cache means the library's own folder, which both processes then find."""
-        return compiling.Job("none" if self.on_gpu else "emu", self.engine.device.arch, self.options.cache_dir, case.source,
-                             self.options.family, schedule)
+        return compiling.Job("none" if self.on_gpu else "emu", self.engine.device.arch, self.options.cache_dir,
+                             case.source, self.options.family, schedule)
 
     def trial(self, case, schedule):
         return probe.Job(self.options.device, self.options.cache_dir, case.source, self.options.family, schedule)
@@ -81,9 +85,12 @@ class Run:
         begin = time.monotonic()
         self.builds = compiling.build_all([self.job(*pair) for pair in pairs], self.options.compile_timeout)
         note("%d kernels compiled in %.1f s" % (len(self.builds), time.monotonic() - begin))
+        for other in {build.compiler for build in self.builds.values()} - {"", self.engine.device.compiler}:
+            note("  by %s, but this process has %s: it compiles them again" % (other, self.engine.device.compiler))
         if self.options.tails:
             begin = time.monotonic()
-            self.tried = probe.try_all([self.trial(*pair) for pair in pairs if not self.builds[self.job(*pair)].problem])
+            self.tried = probe.try_all([self.trial(*pair) for pair in pairs
+                                        if not self.builds[self.job(*pair)].problem])
             note("%d kernels tried in %.1f s" % (len(self.tried), time.monotonic() - begin))
 
     def problem(self, case, schedule):
@@ -235,8 +242,8 @@ def work_of(options):
     if options.sweep:
         found = sweep.parse(options.sweep.read_text(), options.sweep.name, dtype=options.dtype, hidden=options.hidden,
                             tokens=options.tokens)
-        return [(contestants.Case.of_shape(one) if isinstance(one, shapes.Shape) else contestants.Case.of_workload(*one),
-                 asked) for one, asked in found.items()]
+        return [(contestants.Case.of_shape(one) if isinstance(one, shapes.Shape) else
+                 contestants.Case.of_workload(*one), asked) for one, asked in found.items()]
     if options.spec:
         named = [(path, work.name) for path in options.spec for work in qkv.Spec(path).workloads
                  if not options.workload or work.name in options.workload]

@@ -1,8 +1,9 @@
-"""Compiles all kernels of a run beforehand, in processes of their own: many at once, and one that hangs or crashes costs
-itself alone. The kernels reach the run through the cache on disk."""
+"""Compiles all kernels of a run beforehand, in processes of their own: many at once, and one that hangs or crashes
+costs itself alone. The kernels reach the run through the cache on disk."""
 
 import multiprocessing
 import os
+import re
 import sys
 import time
 from typing import NamedTuple
@@ -28,6 +29,7 @@ class Build(NamedTuple):
     spills: int = None
     seconds: float = None
     notes: str = ""
+    compiler: str = ""  # as in Engine.device.compiler
 
 
 def first_line(error):
@@ -43,12 +45,21 @@ def build(job):
         report = engine.build(job.spec, family=job.family, schedule=job.schedule)
         return Build("", report.schedule, report.family, max(one.registers for one in report.entries),
                      sum(one.spill_stores + one.spill_loads for one in report.entries), report.compile_seconds,
-                     report.notes)
+                     report.notes, engine.device.compiler)
     except qkv.Error as error:
         return Build(first_line(error))
     finally:
         if engine:
             engine.close()
+
+
+def share_nvrtc():
+    """Makes the children use the NVRTC that this process has loaded already, which may be that of torch: another one
+    has other cache keys, so that everything would be compiled twice."""
+    with open("/proc/self/maps") as maps:
+        loaded = [match[0] for match in re.finditer(r"/\S*/libnvrtc\.so[.\d]*$", maps.read(), re.MULTILINE)]
+    if loaded:
+        os.environ.setdefault("QKV_NVRTC", loaded[0])
 
 
 def build_all(jobs, timeout, workers=None):

@@ -1,7 +1,7 @@
 """Ours and the peers: each makes of one set of tensors a function that launches once and one that returns the output.
 
-A peer is found by name in PEERS. Its constructor raises ValueError, ImportError or RuntimeError when it cannot do a case;
-so may the first launch. `remark` is what a reader of its figures must know."""
+A peer is found by name in PEERS. Its constructor raises ValueError, ImportError or RuntimeError when it cannot do a
+case; so may the first launch. `remark` is what a reader of its figures must know."""
 
 from typing import Callable, NamedTuple
 
@@ -92,7 +92,7 @@ class Ours:
 
     def bind(self, torch, q, k, v, extra):
         if self.workspace is None and self.op.workspace_bytes and q.is_cuda:
-            self.workspace = torch.zeros(self.op.workspace_bytes, dtype=torch.uint8, device=q.device)
+            self.workspace = torch.full((self.op.workspace_bytes,), 255, dtype=torch.uint8, device=q.device)
         memory = None if self.workspace is None else (self.workspace.data_ptr(), self.op.workspace_bytes)
         launch = self.op.bind(q, k, v, workspace=memory, **extra)
         o = launch.result[0] if isinstance(launch.result, tuple) else launch.result

@@ -1,5 +1,5 @@
-"""Tries every schedule once in a process of its own, on a small case whose sizes no tile divides. A kernel that faults or
-hangs takes that process with it and nothing else; the next schedule gets a new one."""
+"""Tries every schedule once in a process of its own, on a small case whose sizes no tile divides. A kernel that faults
+or hangs takes that process with it and nothing else; the next schedule gets a new one."""
 
 import multiprocessing
 import sys
@@ -59,7 +59,8 @@ class _Child:
     def __init__(self, job):
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_child, args=(list(sys.path), job.device, job.cache_dir, other), daemon=True)
+        self.process = context.Process(target=_child, args=(list(sys.path), job.device, job.cache_dir, other),
+                                       daemon=True)
         self.process.start()
         other.close()
         self.ready = self._receive(START_SECONDS) == ""

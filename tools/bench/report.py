@@ -4,9 +4,9 @@ import csv
 
 from . import stats
 
-COLUMNS = ("case implementation schedule status batch len_q len_k heads_q heads_kv dim_qk dim_v dtype mask median_us p10_us "
-           "p90_us launches tflops ratio ratio_p10 ratio_p90 registers spills compile_s error_rel error_max sm_mhz power_w "
-           "throttle notes gpu driver torch cudnn qkv").split()
+COLUMNS = ("case implementation schedule status batch len_q len_k heads_q heads_kv dim_qk dim_v dtype mask median_us "
+           "p10_us p90_us launches tflops ratio ratio_p10 ratio_p90 registers spills compile_s error_rel error_max "
+           "sm_mhz power_w throttle notes gpu driver torch cudnn qkv").split()
 OURS = "qkv"
 OK = "ok"
 
@@ -31,7 +31,7 @@ def timing_columns(slices, reading, flops):
     samples = [seconds for one in slices for seconds in one.samples]
     median, low, high = stats.spread(samples)
     columns = dict(median_us="%.2f" % (median * 1e6), p10_us="%.2f" % (low * 1e6), p90_us="%.2f" % (high * 1e6),
-                   launches=len(samples), tflops="%.1f" % (flops / median * 1e-12) if flops else "")
+                   launches=len(samples), tflops="%.4g" % (flops / median * 1e-12) if flops else "")
     if reading:
         columns.update(sm_mhz="%.0f" % reading.sm_mhz, power_w="%.0f" % reading.power_w,
                        throttle="+".join(reading.reasons))
@@ -48,8 +48,8 @@ def table(head, rows):
     """Lines of a table; the first column is left-aligned."""
     cells = [[str(cell) for cell in row] for row in [head, *rows]]
     widths = [max(len(row[n]) for row in cells) for n in range(len(head))]
-    return ["  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]).rstrip()
-            for row in cells]
+    return ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))])
+            .rstrip() for row in cells]
 
 
 def timed(rows, implementation):
@@ -68,8 +68,8 @@ def peers_of(rows):
 
 
 def grid_table(title, cells, digits, summary=False):
-    """cells: {((dims, mask), length): number}. One line a (dims, mask), one column a length; with `summary` the geometric
-    means of the lines and of all, and the minimum and where it is."""
+    """cells: {((dims, mask), length): number}. One line a (dims, mask), one column a length; with `summary` the
+    geometric means of the lines and of all, and the minimum and where it is."""
     if not cells:
         return []
     lines, columns = (list(dict.fromkeys(key[n] for key in cells)) for n in (0, 1))
@@ -126,8 +126,8 @@ def case_report(rows):
                  row.get("median_us", ""), "%s..%s" % (row["p10_us"], row["p90_us"]) if row.get("p10_us") else "",
                  *(row.get(key, "") for key in ("tflops", "ratio", "registers", "spills", "compile_s", "error_rel")),
                  "! " + row["status"] if row["status"] != OK else row.get("notes", "")] for row in mine]
-        lines += [case, *table(["implementation", "median us", "p10..p90", "TFLOP/s", "ratio", "regs", "spills", "NVRTC s",
-                                "rel err", ""], body), ""]
+        lines += [case, *table(["implementation", "median us", "p10..p90", "TFLOP/s", "ratio", "regs", "spills",
+                                "NVRTC s", "rel err", ""], body), ""]
     return lines
 
 
@@ -138,6 +138,6 @@ def clock_report(rows):
         mine = [row for row in rows if row["implementation"] == name and row.get("sm_mhz")]
         reasons = dict.fromkeys(reason for row in mine for reason in row["throttle"].split("+") if reason)
         lines.append("%s: %.0f MHz, %.0f W, held by: %s" % (
-            name, stats.mean([float(row["sm_mhz"]) for row in mine]), stats.mean([float(row["power_w"]) for row in mine]),
+            name, *(stats.mean([float(row[key]) for row in mine]) for key in ("sm_mhz", "power_w")),
             ", ".join(reasons) or "nothing"))
     return lines

@@ -2,7 +2,7 @@
 
 A contestant keeps the GPU busy for one slice of some tens of milliseconds: long enough for clock and power to settle,
 short enough that all contestants see the same temperature. A round is one slice of each; every second round runs
-backwards. The first part of a slice, in which the clock still leaves the level of the contestant before, is not timed."""
+backwards. The first part of a slice, in which the clock leaves the level of the contestant before, is not timed."""
 
 from typing import NamedTuple
 

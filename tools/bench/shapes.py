@@ -61,14 +61,15 @@ OTHER_DIMS = (72, 80, 96, 112, 160, 224)
 
 GRIDS = {
     "dense": Grid("D 64, 128, 256, T 512 to 16k, 16k tokens, hidden 2048",
-                  tuple(plain(*point) for point in itertools.product((64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384),
-                                                                      MASKS)), ("cudnn", "fa3")),
+                  tuple(plain(*point) for point in itertools.product(
+                      (64, 128, 256), (512, 1024, 2048, 4096, 8192, 16384), MASKS)), ("cudnn", "fa3")),
     "gqa": Grid("64 query and 8 KV heads, D 128, batch 1, T 2k to 32k",
                 tuple(plain(128, length, mask, heads=64, heads_kv=8, batch=1)
-                      for length, mask in itertools.product((2048, 4096, 8192, 16384, 32768), MASKS)), ("cudnn", "fa3")),
-    "mla": Grid("D 192/128, 128 heads, causal, batch 1, T 2k to 8k",
-                tuple(plain(192, length, "causal", dim_v=128, heads=128, batch=1) for length in (2048, 4096, 8192)),
+                      for length, mask in itertools.product((2048, 4096, 8192, 16384, 32768), MASKS)),
                 ("cudnn", "fa3")),
+    "mla": Grid("D 192/128, 128 heads, causal, batch 1, T 2k to 8k",
+                tuple(plain(192, length, "causal", dim_v=128, heads=128, batch=1)
+                      for length in (2048, 4096, 8192)), ("cudnn", "fa3")),
     "dims": Grid("head dims between the tuned ones, T 4k, 16k tokens, hidden 2048",
                  tuple(plain(dim, 4096, mask) for dim, mask in
                        itertools.product(sorted(TUNED_DIMS + OTHER_DIMS), MASKS)), ("cudnn",), TUNED_DIMS),
