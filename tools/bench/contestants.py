@@ -150,13 +150,15 @@ class Sdpa(Peer):
 
 
 def flash3(torch, engine, case):
-    """FlashAttention-3, from its own package or the forward-only wheel fa3-fwd."""
+    """FlashAttention-3, from its own package or the forward-only wheel fa3-fwd. Of that the operator itself is called:
+    its Python wrapper makes tensors on the host, which a CUDA graph may not capture."""
+    causal, scale = case.peer_mask() == "causal", case.spec.dim_qk ** -0.5
     try:
         from flash_attn_interface import flash_attn_func
+        return Peer(lambda q, k, v: flash_attn_func(q, k, v, causal=causal))
     except ImportError:
-        from fa3_fwd_interface import flash_attn_func
-    causal = case.peer_mask() == "causal"
-    return Peer(lambda q, k, v: flash_attn_func(q, k, v, causal=causal))
+        import fa3_fwd_interface  # noqa: F401  registers the operator
+    return Peer(lambda q, k, v: torch.ops.fa3_fwd.fwd(q, k, v, softmax_scale=scale, is_causal=causal, num_splits=1))
 
 
 def flash4(torch, engine, case):
