@@ -101,10 +101,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     cp_async_commit();
   }
 
-  float output[ROW_TILES][V_TILES][4] = {};
+  float output[ROW_TILES][V_TILES][4];
   float row_reference[ROW_TILES][2], row_sum[ROW_TILES][2];
-  for (int r = 0; r < ROW_TILES; ++r)
-    for (int half = 0; half < 2; ++half) row_reference[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
+  clear_output(output);
+  start_rows(row_reference, row_sum);
   //% if schedule.q_registers == 1 then
   unsigned query_fragments[ROW_TILES][QK_STEPS][4];
   //% end

@@ -10,6 +10,11 @@
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
 //% local hidden_rescale = schedule.rescale == 1
+//% local carry = schedule.carry == 1
+//% local slab = "" -- where the warps' rows of O leave from
+//% if layout.store then
+//%   slab = "shared + " .. (layout.alias and "query_ring.stage * Q_BYTES" or "O_OFFSET") .. ", tile_row, "
+//% end
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
@@ -111,8 +116,21 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
   }
 }
 
-//%% One step of a consumer: the scores of `tile` are multiplied while P V of the tile before it is still running.
-//% local function step(masked)
+//%% Scores of `tile`, still raw products, to what the softmax takes. masked: a Lua condition, or the text of one in CUDA.
+//% local function prepare_scores(masked)
+      //% if not raw_scores then
+      transform_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% end
+      //% if type(masked) == "string" then
+      if ($(masked))
+        mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% elseif masked then
+      mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% end
+//% end
+//%% One step of a consumer: the scores of `tile` are multiplied while P V of the tile before it is still running. With
+//%% `may_cross`, that tile may be the last one of the work before.
+//% local function step(masked, may_cross)
       mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
       //% if taking_turns then
       bar_sync(TURN + warpgroup, 256);
@@ -136,48 +154,67 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       keep(scores);
       if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
       advance(key_ring, STAGES);
-      //% if not raw_scores then
-      transform_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
+      //% if may_cross then
+      float done_reference[ROW_TILES][2], done_sum[ROW_TILES][2];
+      if (crossing) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          done_reference[0][half] = row_reference[0][half], done_sum[0][half] = row_sum[0][half];
+        start_rows(row_reference, row_sum);
+      }
       //% end
-      //% if masked then
-      mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% end
+      //% prepare_scores(masked)
       moved = move_references(scores, row_reference, row_sum, rescale);
       exponentiate(scores, row_reference, row_sum);
       wgmma_wait_0();
       keep(output);
       if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage);
       advance(value_ring, STAGES);
+      //% if may_cross then
+      if (crossing) { // the output is that of the work before
+        finish_rows(p, output, done_reference, done_sum, done_row, done.h, done.b, lane);
+        store_output(p, output, $(slab)done_row, done.h, done.b, lane);
+        clear_output(output);
+        crossing = moved = false;
+      }
+      //% end
       round_probabilities(probabilities, scores);
       //% if not hidden_rescale then
       if (moved) rescale_output(output, rescale);
       //% end
 //% end
+//%
+//% local edge = "tile >= tiles.free_end"
+//% if bounded and mask.low_count > 0 then edge = "tile < tiles.free_begin || " .. edge end
+//% local first_masked = not free_tiles or edge
 // A warpgroup's 64 rows of every tile.
 static __device__ __forceinline__ void consume(const qkv_params &p, unsigned shared, int warpgroup) {
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const bool leader = threadIdx.x % 128 == 0; // the warpgroup's thread that returns stages
+  const int tile_row = 64 * warpgroup + 16 * warp; // the warp's first row in a tile of rows
+  const int position = $(position); // of query row 0 in the KV sequence
   ring query_ring, key_ring, value_ring;
+  work_queue queue;
   //% if taking_turns then
   if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's
   //% end
 
-  work_queue queue;
-  for (unsigned number; (number = take_work(p, shared, queue, lane)) < work_count(p);) {
-    const work_item work = work_of(p, number);
-    const int hk = work.h / GROUP;
-    const int position = $(position); // of query row 0 in the KV sequence
-    const tile_range tiles = visible_tiles(p, work.row_begin, position, work.h, hk, work.b);
-    const int warp_row = work.row_begin + 64 * warpgroup + 16 * warp; // the warp's first row
+  unsigned number = take_work(p, shared, queue, lane);
+  while (number < work_count(p)) {
+    work_item work = work_of(p, number);
+    int hk = work.h / GROUP, warp_row = work.row_begin + tile_row;
+    tile_range tiles = visible_tiles(p, work.row_begin, position, work.h, hk, work.b);
 
     float scores[ROW_TILES][N_TILES][4];
-    float output[ROW_TILES][V_TILES][4] = {};
-    float row_reference[ROW_TILES][2] = {{minus_infinity(), minus_infinity()}}, row_sum[ROW_TILES][2] = {};
+    float output[ROW_TILES][V_TILES][4];
+    float row_reference[ROW_TILES][2], row_sum[ROW_TILES][2];
     unsigned probabilities[PV_STEPS][4];
+    clear_output(output);
+    start_rows(row_reference, row_sum);
 
     mbar_wait(shared + Q_FULL + 8 * query_ring.stage, query_ring.parity);
     if (tiles.begin < tiles.end) {
-      const unsigned long long query = query_descriptor(shared, query_ring.stage, warpgroup);
+      unsigned long long query = query_descriptor(shared, query_ring.stage, warpgroup);
       bool moved;
       float rescale[ROW_TILES][2];
       int tile = tiles.end - 1;
@@ -197,28 +234,26 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       keep(scores);
       if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
       advance(key_ring, STAGES);
-      //% if not raw_scores then
-      transform_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% end
-      //% if free_tiles then
-      if ($(bounded and mask.low_count > 0 and "tile < tiles.free_begin || " or "")tile >= tiles.free_end)
-        mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% else
-      mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% end
+      //% prepare_scores(first_masked)
       moved = move_references(scores, row_reference, row_sum, rescale);
       exponentiate(scores, row_reference, row_sum);
       round_probabilities(probabilities, scores);
-      //% if hidden_rescale then
       moved = false; // there is no output yet
-      //% end
       --tile;
 
-      //% if free_tiles and mask.form ~= "all" then
-      for (; tile >= max(tiles.begin, tiles.free_end); --tile) { // the upper edge
-        //% step(true)
+      //% if carry then
+      bool crossing = false; // into the next work: its first scores beside the last P V of this one
+      work_item done = work;
+      int done_row = warp_row;
+      for (;;) {
+      //% end
+      //% if free_tiles and (mask.form ~= "all" or carry) then
+      for (; $(carry and "crossing || " or "")tile >= max(tiles.begin, tiles.free_end); --tile) { // the upper edge
+        //% step(carry and first_masked or true, carry)
       }
-      for (; tile >= max(tiles.begin, tiles.free_begin); --tile) { // every row sees every key
+      //% end
+      //% if free_tiles then
+      for (; tile >= $(bounded and "max(tiles.begin, tiles.free_begin)" or "tiles.begin"); --tile) { // every row sees every key
         //% step(false)
       }
       //% if mask.low_count > 0 then
@@ -226,21 +261,32 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
         //% step(true)
       }
       //% end
-      //% elseif free_tiles then
-      for (; tile >= tiles.begin; --tile) {
-        //% step(false)
-      }
       //% else
-      for (; tile >= tiles.begin; --tile) {
-        //% step(true)
+      for (; $(carry and "crossing || " or "")tile >= tiles.begin; --tile) {
+        //% step(true, carry)
+      }
+      //% end
+
+      //% if not layout.alias then
+      warp_sync();
+      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+      advance(query_ring, Q_BUFFERS);
+      number = take_work(p, shared, queue, lane);
+      //% end
+      //% if carry then
+      if (number >= work_count(p)) break;
+      const work_item next = work_of(p, number);
+      const tile_range next_tiles = visible_tiles(p, next.row_begin, position, next.h, next.h / GROUP, next.b);
+      if (next_tiles.begin >= next_tiles.end) break;
+      done = work, done_row = warp_row, crossing = true;
+      work = next, hk = work.h / GROUP, warp_row = work.row_begin + tile_row;
+      tiles = next_tiles, tile = tiles.end - 1;
+      query = query_descriptor(shared, query_ring.stage, warpgroup);
+      mbar_wait(shared + Q_FULL + 8 * query_ring.stage, query_ring.parity);
       }
       //% end
 
       // P V of the first tile.
-      //% if not layout.alias then
-      warp_sync();
-      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
-      //% end
       //% if hidden_rescale then
       if (moved) rescale_output(output, rescale);
       //% end
@@ -254,23 +300,26 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       advance(value_ring, STAGES);
     }
     //% if not layout.alias then
-    else if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+    else {
+      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+      advance(query_ring, Q_BUFFERS);
+      number = take_work(p, shared, queue, lane);
+    }
     //% end
 
     finish_rows(p, output, row_reference, row_sum, warp_row, work.h, work.b, lane);
     //% if layout.alias then
     bar_sync(ROWS_DONE + warpgroup, 128); // the warpgroup no longer reads its rows of Q
-    store_output(p, output, shared + query_ring.stage * Q_BYTES, 64 * warpgroup + 16 * warp, warp_row, work.h, work.b, lane);
+    store_output(p, output, $(slab)warp_row, work.h, work.b, lane);
     if (lane == 0) {
       bulk_wait_read_0();
       mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
     }
-    //% elseif layout.store then
-    store_output(p, output, shared + O_OFFSET, 64 * warpgroup + 16 * warp, warp_row, work.h, work.b, lane);
-    //% else
-    store_output(p, output, warp_row, work.h, work.b, lane);
-    //% end
     advance(query_ring, Q_BUFFERS);
+    number = take_work(p, shared, queue, lane);
+    //% else
+    store_output(p, output, $(slab)warp_row, work.h, work.b, lane);
+    //% end
   }
   //% if layout.store and not layout.alias then
   if (lane == 0) bulk_wait_read_0();

@@ -90,6 +90,7 @@ return {
     {name = "slack", values = {0, 8},
      meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "q_buffers", values = {1, 2}, meaning = "2: the next tile's Q is fetched early"},
+    {name = "carry", values = {0, 1}, meaning = "1: the next work's first Q K^T runs beside this one's last P V"},
     {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
     {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
     {name = "scheduler", values = {0, 1, 2},
@@ -102,7 +103,7 @@ return {
     local dim = math.max(v.dim_qk, v.dim_v)
     local longest_first = mask.form == "rows" and mask.high_count > 0
     local function schedule(warpgroups, tile_n, changes)
-      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 1,
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 1, carry = 0,
                  o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1, l2_mib = longest_first and 16 or 0}
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
@@ -121,6 +122,9 @@ return {
         :format(need, s.warpgroups, have)
     end
     if s.store == 0 and s.o_buffer == 1 then return false, "o_buffer = 1 needs store = 1" end
+    if s.carry == 1 and (s.q_buffers == 1 or s.store == 1 and s.o_buffer == 0) then
+      return false, "carry = 1 needs q_buffers = 2, and O not in Q's place"
+    end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
   end,

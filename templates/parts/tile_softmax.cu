@@ -65,6 +65,23 @@ constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
 constexpr float EXACT_LIMIT = 0x1p+24f;
 //% end
 
+// Rows that have seen no key.
+static __device__ __forceinline__ void start_rows(float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) row_reference[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
+}
+
+static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V_TILES][4]) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < V_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[r][n][e] = 0.0f;
+}
+
 // Moves the references of rows whose scores exceed them by more than SLACK, and the sums so far with them. Returns
 // whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Before a row has seen a key
 // its reference is -inf, and 0 stands in.
