@@ -90,7 +90,7 @@ static qkv_status launch(target *t, const problem *p, void *memory[MAX_BUFFERS])
   qkv_status status = QKV_OK;
   for (int i = 0; !status && i < p->maps; i++) {
     device_tensor_map map = p->map[i];
-    map.base = memory[p->map_buffer[i]];
+    map.base = (unsigned char *)memory[p->map_buffer[i]] + p->map_offset[i];
     status = t->ops->tensor_map(t->d, &map, params.map[i]);
   }
   device_kernel *k;

@@ -11,7 +11,7 @@
 
 /* ---- Sources (sources.c) ---- */
 
-typedef enum source_id { SOURCE_SM80, SOURCE_SM90, SOURCE_RING, SOURCES } source_id;
+typedef enum source_id { SOURCE_SM80, SOURCE_SM90, SOURCE_RING, SOURCE_SPLIT, SOURCES } source_id;
 
 typedef struct source_info {
   const char *path; /* below tests/emulator */
@@ -55,8 +55,8 @@ typedef struct problem {
   int block, shared_bytes, mode, n, x[6];
   int buffers, maps;
   buffer buffer[MAX_BUFFERS];
-  device_tensor_map map[MAX_MAPS]; /* base: filled in by the launch */
-  int map_buffer[MAX_MAPS];
+  device_tensor_map map[MAX_MAPS];                /* base: filled in by the launch */
+  int map_buffer[MAX_MAPS], map_offset[MAX_MAPS]; /* where it starts */
 } problem;
 
 /* A kernel and how many problems there are for it. `make` fills a zeroed problem. */

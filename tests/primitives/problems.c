@@ -242,6 +242,39 @@ static void make_ring(problem *p, int number, uint64_t *random) {
   add_map(p, sm90_map(NULL, 2, (int64_t[]){(int64_t)columns, (int64_t)rows}, (int[]){64, 64}, 128), 3);
 }
 
+/* Which block is the last one differs; what it finds does not. */
+static void make_split_kernel(problem *p, const char *entry, int tiles, int parts, int block, uint64_t *random) {
+  set_launch(p, entry, tiles * parts, block, 2048);
+  p->n = parts;
+  p->x[0] = tiles;
+  size_t in_size = (size_t)(tiles * parts * block) * 4, rows = (size_t)(tiles + tiles * parts + 1);
+  fill_bits(add_buffer(p, in_size, ALL(EXACT, 0)), in_size, random);
+  add_buffer(p, rows * (size_t)block * 4, ALL(EXACT, 0));
+}
+
+static void make_split_warp(problem *p, int number, uint64_t *random) {
+  make_split_kernel(p, "split_warp", 1, 2 + number, 32, random);
+}
+
+static void make_ticket(problem *p, int number, uint64_t *random) {
+  (void)number;
+  make_split_kernel(p, "ticket", 1, 8, 64, random);
+}
+
+static void make_split_store(problem *p, int number, uint64_t *random) {
+  make_split_kernel(p, "split_store", 1, 2 + number, 64, random);
+  add_map(
+      p,
+      (device_tensor_map){.element_bytes = 4, .rank = 2, .extent = {64, p->n}, .stride_bytes = {256}, .box = {64, 1}},
+      OUT);
+  p->map_offset[0] = 256;
+}
+
+static void make_split(problem *p, int number, uint64_t *random) {
+  make_split_kernel(p, "split", 16, 2 + number, 128, random);
+  p->mode = number % 2;
+}
+
 const problem_family families[] = {
     {"warp_values", SOURCE_SM80, 32, make_warp_values},
     {"matrix_load", SOURCE_SM80, 24, make_matrix_load},
@@ -258,5 +291,9 @@ const problem_family families[] = {
     {"wgmma", SOURCE_SM90, PRODUCT_SHAPES *PRODUCT_WIDTHS *PRODUCT_MODES, make_wgmma},
     {"two_groups", SOURCE_SM90, 1, make_two_groups},
     {"ring", SOURCE_RING, 2, make_ring},
+    {"split", SOURCE_SPLIT, 16, make_split},
+    {"split_warp", SOURCE_SPLIT, 8, make_split_warp},
+    {"ticket", SOURCE_SPLIT, 1, make_ticket},
+    {"split_store", SOURCE_SPLIT, 8, make_split_store},
 };
 const int family_count = sizeof families / sizeof *families;

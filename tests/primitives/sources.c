@@ -16,6 +16,7 @@ const source_info sources[SOURCES] = {
     {"primitives_sm80.cu", 80},
     {"primitives_sm90.cu", 90},
     {"ring_sm90.cu", 90},
+    {"split_sm90.cu", 90},
 };
 
 /* ---- A template engine that knows pieces only ---- */
