@@ -20,7 +20,7 @@ typedef struct event {
   bool atomic, writes;
 } event;
 
-enum { WORD = 4, CACHE = 4096, MOST_EVENTS = 1 << 26, LAST_NUMBER = 1 << 30 };
+enum { WORD = 4, CACHE = 4096, MOST_EVENTS = 1 << 23, LAST_NUMBER = 1 << 30 };
 #define SPLIT UINT32_MAX
 
 typedef struct split_word {

@@ -1,8 +1,12 @@
-// Blocks of one launch that hand results to each other. p.mode plants one fault; small numbers: none. `out` holds the sums of
-// p.x[0] tiles, then p.n partial sums a tile, then a counter a tile; 32-bit words, as many a row as the block has threads.
+// Blocks of one launch that hand results to each other. p.mode plants one fault; small numbers: none. `out` holds the
+// sums of p.x[0] tiles, then p.n partial sums a tile, then a counter a tile; 32-bit words, a row has one a thread.
 
-static __device__ __forceinline__ int *row_of(const qkv_params &p, int row) { return (int *)p.out + row * (int)blockDim.x; }
-static __device__ __forceinline__ int *counter_of(const qkv_params &p, int tile) { return row_of(p, p.x[0] + p.x[0] * p.n) + tile; }
+static __device__ __forceinline__ int *row_of(const qkv_params &p, int row) {
+  return (int *)p.out + row * (int)blockDim.x;
+}
+static __device__ __forceinline__ int *counter_of(const qkv_params &p, int tile) {
+  return row_of(p, p.x[0] + p.x[0] * p.n) + tile;
+}
 
 // Takes a number of the tile's counter. 0: relaxed, between fences; 1: acquire and release.
 static __device__ __forceinline__ int take(const qkv_params &p, int *counter) {
@@ -50,8 +54,8 @@ extern "C" __global__ void split_warp(const __grid_constant__ qkv_params p) {
   row_of(p, 0)[t] = sum;
 }
 
-// Blocks number themselves as they come; rows of an odd number of 16-bit words, so that neighbours share a word of 32 bits.
-// 10: the counter is read plainly; 11: two blocks take the same row; 12: a row is one too long; 13: reads a row not its own.
+// Blocks number themselves as they come; rows of an odd number of 16-bit words, so that neighbours share 32 bits.
+// 10: a plain counter; 11: two blocks take the same row; 12: a row is one too long; 13: reads a row not its own.
 extern "C" __global__ void ticket(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x, *counter = row_of(p, 8), *number = (int *)shared_arena(), length = blockDim.x - 1;
   if (t == 0) *number = p.mode == 10 ? (*counter)++ : atomic_add_i32(counter, 1);
@@ -62,7 +66,8 @@ extern "C" __global__ void ticket(const __grid_constant__ qkv_params p) {
   if (p.mode == 13 && t == 0) row_of(p, 8)[8 + row] = out[length];
 }
 
-// Parts leave by tensor stores. 10: only their reads are waited for; 11: two blocks store the same row; 12: no fence before the atomic.
+// Parts leave by tensor stores. 10: only their reads are waited for; 11: two blocks store the same row; 12: no fence
+// before the atomic.
 extern "C" __global__ void split_store(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x, *ticket = (int *)(shared_arena() + 1024), *tile = (int *)shared_arena();
   tile[t] = ((const int *)p.in)[blockIdx.x * blockDim.x + t];

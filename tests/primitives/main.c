@@ -225,12 +225,13 @@ static bool check_source(target *reference, target *devices, int count, source_i
 
 static int run_all(const options *o) {
   bool cuda = strncmp(o->device, "cuda", 4) == 0;
+  const char *colon = strchr(o->device, ':');
   int count = cuda ? 1 : ORDERS;
   target reference = {0}, devices[ORDERS] = {0};
   tally t = {0};
   bool ok = open_target(&reference, false, 0, 0);
   for (int d = 0; ok && d < count; d++)
-    ok = open_target(&devices[d], cuda, o->device[4] == ':' ? atoi(o->device + 5) : 0, (uint64_t)d + 1);
+    ok = open_target(&devices[d], cuda, colon ? atoi(colon + 1) : 0, (uint64_t)d + 1);
   for (int id = 0; ok && id < SOURCES; id++) {
     if (devices[0].arch_number < sources[id].min_arch) {
       printf("%s needs sm_%d: left out\n", sources[id].path, sources[id].min_arch);
