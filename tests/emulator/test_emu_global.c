@@ -27,12 +27,10 @@ typedef struct split_kernel {
 } split_kernel;
 
 static const split_kernel kernels[] = {
-    {"split", TILES, PARTS, BLOCK},
-    {"split_warp", 1, PARTS, 32},
-    {"ticket", 1, 8, BLOCK},
-    {"split_store", 1, PARTS, BLOCK},
+    {"split", TILES, PARTS, BLOCK},   {"split_warp", 1, PARTS, 32}, {"ticket", 1, 8, BLOCK},
+    {"split_store", 1, PARTS, BLOCK}, {"chain", 1, 3, BLOCK},
 };
-enum { SPLIT, SPLIT_WARP, TICKET, SPLIT_STORE };
+enum { SPLIT, SPLIT_WARP, TICKET, SPLIT_STORE, CHAIN };
 
 static qkv_status run(const split_kernel *k, uint64_t seed, int mode) {
   fixture f = fixture_open(seed);
@@ -77,7 +75,7 @@ static void check_rows(const split_kernel *k, uint64_t seed) {
 
 static void test_correct_ones_are_silent(void **state) {
   (void)state;
-  static const int correct[][2] = {{SPLIT, 0}, {SPLIT, 1}, {SPLIT_WARP, 0}, {TICKET, 0}, {SPLIT_STORE, 0}};
+  static const int correct[][2] = {{SPLIT, 0}, {SPLIT, 1}, {SPLIT_WARP, 0}, {TICKET, 0}, {SPLIT_STORE, 0}, {CHAIN, 0}};
   for (size_t i = 0; i < sizeof correct / sizeof *correct; i++)
     for (uint64_t seed = 0; seed < CLEAN_SEEDS; seed++) {
       const split_kernel *k = &kernels[correct[i][0]];
@@ -85,6 +83,8 @@ static void test_correct_ones_are_silent(void **state) {
         fail_msg("%s, mode %d, seed %d: %s", k->entry, correct[i][1], (int)seed, error_message());
       if (correct[i][0] == TICKET)
         check_rows(k, seed);
+      else if (correct[i][0] == CHAIN)
+        assert_int_equal(out[2 * BLOCK - 1], 1 + 33);
       else
         check_sums(k, seed, correct[i][1]);
     }
@@ -115,6 +115,10 @@ static const struct {
     {SPLIT_STORE, 10, "not ordered after the tma_store by", "the store's writes are not waited for"},
     {SPLIT_STORE, 11, "tma_store", "two blocks store one row"},
     {SPLIT_STORE, 12, "not ordered after the tma_store by", "no fence behind the store"},
+    {CHAIN, 10, "no release and acquire order the blocks", "the block in the middle gives before it takes"},
+    {CHAIN, 11, "no release and acquire order the blocks", "the block in the middle takes relaxed"},
+    {CHAIN, 12, "no release and acquire order the blocks", "one of two counters is not acquired"},
+    {CHAIN, 13, "no release and acquire order the blocks", "a write behind its release"},
 };
 
 static int says_one_of(const char *message, const char *words) {
