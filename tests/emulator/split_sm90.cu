@@ -92,7 +92,7 @@ extern "C" __global__ void split_store(const __grid_constant__ qkv_params p) {
 // Three blocks in the order in which they come (the emulator's only, nobody waits): the first writes by two threads,
 // each of which releases to a counter of its own; the second one takes from the first counter and gives to the third;
 // the third one knows both writes, from the second and third counter. 10: the second block gives before it takes;
-// 11: it takes relaxed; 12: the third block leaves out the second counter; 13: a thread writes once more behind its release.
+// 11: it takes relaxed; 12: the third block leaves out the second counter; 13: a thread writes behind its release.
 extern "C" __global__ void chain(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x, *out = row_of(p, 0), *counter = row_of(p, 2), *role = (int *)shared_arena();
   if (t == 0) *role = atomic_add_i32(counter + 8, 1);
