@@ -330,7 +330,10 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
   emu_unlock();
   if (ok)
     return QKV_OK;
-  int line = source_line(k->module, fault.pc);
+  int line = source_line(k->module, fault.pc), other = source_line(k->module, fault.other_pc);
+  if (line && other)
+    return error_set(QKV_DEVICE_ERROR, "emu: %s, line %d of the generated source, the other access line %d (%s)",
+                     fault.message, line, other, k->module->name);
   if (line)
     return error_set(QKV_DEVICE_ERROR, "emu: %s, line %d of the generated source (%s)", fault.message, line,
                      k->module->name);

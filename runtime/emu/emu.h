@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-  EMU_ABI = 2,
+  EMU_ABI = 3,
   EMU_SHARED_BASE = 1024, /* shared addresses start here, so that 0 is never valid */
   EMU_SHARED_MAX = 256 * 1024
 };
@@ -92,7 +92,8 @@ typedef struct emu_api {
   /* sm_90. Shared addresses, mbarriers too, are 32-bit. */
   void (*stmatrix)(uint32_t address, const uint32_t r[4], int transposed);
   void (*registers)(int count, int increase); /* setmaxnreg */
-  int32_t (*atomic_add)(int32_t *p, int32_t v);
+  int32_t (*atomic_add)(int32_t *p, int32_t v, int orders); /* orders: releases and acquires */
+  void (*fence_gpu)(void);
 
   void (*fence_proxy_async)(void);
   void (*mbar_init)(uint32_t mbar, int count);

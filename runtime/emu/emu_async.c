@@ -42,7 +42,8 @@ void async_copy(uint32_t to, const void *from, int bytes, int source_bytes) {
   if (source_bytes < 0 || source_bytes > bytes)
     fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "cp.async of %d bytes with %d source bytes", bytes, source_bytes);
   uint32_t offset = effect_shared(to, bytes, bytes, "cp.async");
-  effect_global(from, source_bytes, bytes, EFFECT_READ, "cp.async");
+  emu_actor reader = shadow_thread(me, "cp.async");
+  effect_global(&reader, from, source_bytes, bytes, EFFECT_READ);
   emu_actor actor = shadow_thread(me, "asynchronous copy");
   actor.time = (uint32_t)SHADOW_IN_FLIGHT;
   shadow_write(&actor, offset, bytes);

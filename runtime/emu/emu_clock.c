@@ -103,7 +103,7 @@ void clock_describe(int agent, char *out, size_t size) {
   engine_name e = engines[agent - threads];
   if (e.kind == ENGINE_LOAD)
     snprintf(out, size, "the copy onto the mbarrier at offset %d", e.number);
-  else if (e.kind == ENGINE_STORE)
+  else if (e.kind != ENGINE_WGMMA)
     snprintf(out, size, "the bulk store of thread %d", e.number);
   else
     snprintf(out, size, "wgmma of warpgroup %d", e.number);
@@ -116,7 +116,7 @@ static void raise_row(uint32_t *to, const uint32_t *from) {
     to[a] = from[a] > to[a] ? from[a] : to[a];
 }
 
-static void tick(int thread) { /* what it does from now on is news to the others */
+void clock_tick(int thread) {
   row_of(thread, PROXY_GENERIC)[thread]++;
   changes[thread]++;
 }
@@ -135,7 +135,7 @@ void clock_acquire(int row, int from) {
 
 void clock_release(int thread, int row) {
   clock_acquire(row, thread);
-  tick(thread);
+  clock_tick(thread);
 }
 
 void clock_join(const int *members, int count, int row) {
@@ -149,7 +149,7 @@ void clock_join(const int *members, int count, int row) {
       memcpy(row_of(members[i], (emu_proxy)proxy), latest, bytes);
   }
   for (int i = 0; i < count; i++)
-    tick(members[i]);
+    clock_tick(members[i]);
 }
 
 void clock_learn(int row, int engine, uint32_t time) {
@@ -164,7 +164,7 @@ void clock_learn(int row, int engine, uint32_t time) {
 void clock_fence(int thread) {
   row_of(thread, PROXY_ASYNC)[thread] = row_of(thread, PROXY_GENERIC)[thread];
   has_async = true;
-  tick(thread);
+  clock_tick(thread);
 }
 
 int clock_warp_row(int first) {

@@ -1,5 +1,5 @@
 /* emu_effect.c: the one gate through which whatever the kernel does to memory passes: bounds, alignment, then the
- * happens-before check of shared memory. Ordered by how often each kind of memory is touched. */
+ * happens-before check. Ordered by how often each kind of memory is touched. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -22,10 +22,10 @@ static void check_shared_bounds(size_t offset, int bytes, const char *what) {
                 bytes, offset, limit);
 }
 
-/* Neither shared memory nor the thread's own stack. */
-static void check_elsewhere(const void *address, int bytes, emu_effect effect, const char *what) {
+/* Neither shared memory nor the thread's own stack. True: device memory, false: what nobody can write. */
+static bool check_elsewhere(const void *address, int bytes, emu_effect effect, const char *what) {
   if (memory_contains(address, (size_t)bytes))
-    return;
+    return true;
   const emu_launch *launch = machine.launch;
   const unsigned char *at = address, *params = launch->params;
   bool is_params = at >= params && at + bytes <= params + launch->params_size;
@@ -34,7 +34,7 @@ static void check_elsewhere(const void *address, int bytes, emu_effect effect, c
     if (effect == EFFECT_WRITE)
       fault_raise(EMU_FAULT_READ_ONLY, "%s of %d bytes into the kernel's %s", what, bytes,
                   is_params ? "parameters" : "constants");
-    return;
+    return false;
   }
   const fiber_stacks *stacks = &machine.stacks;
   if (at >= stacks->base && at < stacks->base + stacks->stride * (size_t)stacks->count)
@@ -65,8 +65,12 @@ void effect_access(const void *address, int bytes, emu_effect effect) {
     (effect == EFFECT_WRITE ? shadow_write : shadow_read)(&actor, (uint32_t)offset, bytes);
     return;
   }
-  check_elsewhere(address, bytes, effect, effect_name(effect));
+  bool tracked = check_elsewhere(address, bytes, effect, effect_name(effect));
   check_alignment(at, bytes, effect_name(effect), "global");
+  if (tracked) {
+    emu_actor actor = shadow_thread(machine.current, NULL);
+    global_access(&actor, address, bytes, effect);
+  }
 }
 
 uint32_t effect_shared(uint32_t address, int bytes, int alignment, const char *primitive) {
@@ -78,8 +82,17 @@ uint32_t effect_shared(uint32_t address, int bytes, int alignment, const char *p
   return offset;
 }
 
-void effect_global(const void *address, int bytes, int alignment, emu_effect effect, const char *primitive) {
-  if (bytes > 0)
-    check_elsewhere(address, bytes, effect, primitive);
-  check_alignment((uintptr_t)address, alignment, primitive, "global");
+void effect_global(const emu_actor *actor, const void *address, int bytes, int alignment, emu_effect effect) {
+  bool tracked = bytes > 0 && check_elsewhere(address, bytes, effect, actor->name);
+  check_alignment((uintptr_t)address, alignment, actor->name, "global");
+  if (tracked)
+    global_access(actor, address, bytes, effect);
+}
+
+void effect_atomic(const void *address, const char *primitive) {
+  emu_actor actor = shadow_thread(machine.current, primitive);
+  bool tracked = check_elsewhere(address, 4, EFFECT_WRITE, primitive);
+  check_alignment((uintptr_t)address, 4, primitive, "global");
+  if (tracked)
+    global_atomic(&actor, address, 4);
 }

@@ -53,6 +53,7 @@ void machine_close(void) {
   shadow_free();
   tma_free();
   wgmma_free();
+  global_free();
   memory_forget_freed();
   machine = (emu_machine){.current = -1};
 }
@@ -174,6 +175,8 @@ static bool run_block(int64_t block) {
   memset(machine.barriers, 0, sizeof machine.barriers);
   machine.cluster_arrived = 0;
   machine.cluster_phase = 0;
+  global_start_block();
+  past_start_block();
   mbarrier_start_block();
   tma_start_block();
   wgmma_start_block();
@@ -199,9 +202,30 @@ static bool ensure_stacks(int count) {
   return fiber_stacks_map(&machine.stacks, count);
 }
 
+/* The i-th block to run is first + i step, modulo the grid: each once, since step has no factor in common with it. */
+typedef struct block_order {
+  int64_t first, step;
+} block_order;
+
+static block_order order_blocks(void) {
+  int64_t grid = machine.launch->grid;
+  if (machine.launch->policy == EMU_IN_ORDER)
+    return (block_order){0, 1};
+  if (machine.launch->policy == EMU_REVERSE)
+    return (block_order){grid - 1, grid - 1};
+  int64_t step = 1 + machine_random((uint32_t)grid), a = step, b = grid;
+  while (a) {
+    int64_t rest = b % a;
+    b = a;
+    a = rest;
+  }
+  return (block_order){machine_random((uint32_t)grid), b == 1 ? step : 1};
+}
+
 bool machine_run(const emu_launch *launch) {
   machine.launch = launch;
   machine.fault.set = false;
+  machine.fault.other_pc = NULL;
   machine.random = launch->seed;
   bool ok = ensure_stacks(launch->block);
   if (!ok)
@@ -209,8 +233,11 @@ bool machine_run(const emu_launch *launch) {
   /* The host's bounds are learnt anew: each launch may come from another OS thread. */
   machine.host.stack_low = NULL;
   machine.host.stack_size = 0;
-  for (int64_t block = 0; ok && block < launch->grid; block++)
-    ok = run_block(block);
+  global_start_launch();
+  block_order order = order_blocks();
+  for (int64_t i = 0; ok && i < launch->grid; i++)
+    ok = run_block((order.first + i % launch->grid * order.step) % launch->grid);
+  past_end_launch();
   machine.launch = NULL;
   return ok;
 }
@@ -242,11 +269,16 @@ static void fence_proxy_async(void) {
   mbarrier_fence(machine.current);
 }
 
-static int32_t atomic_add(int32_t *p, int32_t v) {
-  effect_global(p, 4, 4, EFFECT_WRITE, "atomic_add_i32");
+static int32_t atomic_add(int32_t *p, int32_t v, int orders) {
+  effect_atomic(p, orders ? "atomic_add_i32_acq_rel" : "atomic_add_i32");
+  past_atomic(machine.current, p, orders);
   int32_t old = *p;
   *p = (int32_t)((uint32_t)old + (uint32_t)v);
   return old;
+}
+
+static void fence_gpu(void) {
+  past_fence(machine.current);
 }
 
 const emu_api emu_table = {
@@ -275,6 +307,7 @@ const emu_api emu_table = {
     .stmatrix = collective_stmatrix,
     .registers = collective_registers,
     .atomic_add = atomic_add,
+    .fence_gpu = fence_gpu,
     .fence_proxy_async = fence_proxy_async,
     .mbar_init = mbarrier_init,
     .mbar_fence = mbarrier_fence_init,

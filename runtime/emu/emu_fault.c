@@ -42,7 +42,7 @@ void fault_block(const char *kind, const char *format, ...) {
   if (machine.fault.set)
     return;
   machine.fault.set = true;
-  machine.fault.pc = NULL;
+  machine.fault.pc = machine.fault.other_pc = NULL;
   machine.fault.message[0] = 0;
   append("%s: ", kind);
   va_list args;

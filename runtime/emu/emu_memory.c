@@ -21,7 +21,8 @@ typedef struct range {
   size_t bytes;
   unsigned char *map; /* with the guards */
   size_t map_bytes;
-  uint64_t freed; /* 0: live; else the number of the free, for the oldest to go first */
+  uint64_t freed;  /* 0: live; else the number of the free, for the oldest to go first */
+  emu_word *words; /* the shadow; NULL until a kernel accesses the range */
 } range;
 
 static range *table;
@@ -57,7 +58,36 @@ bool memory_contains(const void *address, size_t bytes) {
   return true;
 }
 
+static size_t word_bytes(const range *r) {
+  return (r->bytes + 3) / 4 * sizeof(emu_word);
+}
+
+static void drop_words(range *r) {
+  if (r->words)
+    munmap(r->words, word_bytes(r));
+  r->words = NULL;
+}
+
+emu_word *memory_words(const void *address, uint32_t *offset) {
+  range *r = &table[last];
+  size_t at = (uintptr_t)address - r->low;
+  if (!r->words) { /* committed when touched */
+    void *map = mmap(NULL, word_bytes(r), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+      return NULL;
+    r->words = map;
+  }
+  *offset = at % 4;
+  return &r->words[at / 4];
+}
+
+void memory_forget_words(void) {
+  for (int i = 0; i < count; i++)
+    drop_words(&table[i]);
+}
+
 static void drop(int i) {
+  drop_words(&table[i]);
   munmap(table[i].map, table[i].map_bytes);
   memmove(&table[i], &table[i + 1], (size_t)(count - i - 1) * sizeof *table);
   count--;
@@ -103,6 +133,7 @@ bool memory_free(void *memory) {
   int i = find((uintptr_t)memory);
   if (i < 0 || table[i].low != (uintptr_t)memory || table[i].freed)
     return false;
+  drop_words(&table[i]);
   /* The address space stays taken, the pages go. */
   if (mmap(table[i].map, table[i].map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
            0) == MAP_FAILED) {

@@ -117,15 +117,17 @@ static uint32_t swizzle(uint32_t offset, int bytes) {
   return offset ^ (((offset >> 7) & mask) << 4);
 }
 
-static void check_box(const bulk_copy *c, emu_effect effect, const char *primitive) {
-  if (!c->map.rank)
+static void check_box(const bulk_copy *c, const emu_actor *actor, emu_effect effect) {
+  if (!c->map.rank) {
+    effect_global(actor, c->from, c->bytes, 16, effect);
     return;
+  }
   unsigned char *at;
   int skip;
   for (int row = 0; row < box_rows(&c->map); row++) {
     int inside = row_inside(c, row, &at, &skip);
     if (inside)
-      effect_global(at, inside, c->map.element_bytes, effect, primitive);
+      effect_global(actor, at, inside, c->map.element_bytes, effect);
   }
 }
 
@@ -134,7 +136,9 @@ static void check_box(const bulk_copy *c, emu_effect effect, const char *primiti
 static void begin_load(bulk_copy *c, uint32_t mbar, const char *primitive) {
   c->mbarrier = mbarrier_begin_copy(mbar, c->bytes, primitive);
   c->phase = mbarrier_phase(c->mbarrier);
-  emu_actor actor = {machine.current, mbarrier_engine(c->mbarrier), (uint32_t)SHADOW_IN_FLIGHT, PROXY_ASYNC, primitive};
+  emu_actor actor = {machine.current, mbarrier_engine(c->mbarrier), c->phase + 1, PROXY_ASYNC, primitive};
+  check_box(c, &actor, EFFECT_READ);
+  actor.time = (uint32_t)SHADOW_IN_FLIGHT;
   shadow_write(&actor, c->offset, c->bytes);
   if (c->map.rank)
     shadow_set_layout(c->offset, c->bytes, c->map.swizzle + 1);
@@ -158,7 +162,6 @@ void tma_load(uint32_t to, const void *map, uint32_t mbar, int rank, const int *
   if (cta_mask != 1)
     fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "tma_load for the blocks 0x%x of a cluster of 1", (unsigned)cta_mask);
   bulk_copy c = make_copy(map, to, rank, coordinates, "tma_load");
-  check_box(&c, EFFECT_READ, "tma_load");
   begin_load(&c, mbar, "tma_load");
 }
 
@@ -170,7 +173,6 @@ static void check_bulk_size(int bytes) {
 void tma_bulk_load(uint32_t to, const void *from, int bytes, uint32_t mbar) {
   check_bulk_size(bytes);
   bulk_copy c = {.from = from, .bytes = bytes, .offset = effect_shared(to, bytes, 16, "bulk_load")};
-  effect_global(from, bytes, 16, EFFECT_READ, "bulk_load");
   begin_load(&c, mbar, "bulk_load");
 }
 
@@ -233,14 +235,18 @@ static void note_reads(const bulk_copy *c, const emu_actor *actor) {
 void tma_store(const void *map, uint32_t from, int rank, const int *coordinates) {
   emu_thread *thread = &machine.threads[machine.current];
   bulk_copy c = make_copy(map, from, rank, coordinates, "tma_store");
-  check_box(&c, EFFECT_WRITE, "tma_store");
-  if (thread->storer < 0)
+  if (thread->storer < 0) {
     thread->storer = clock_new_engine(ENGINE_STORE, machine.current);
+    if (clock_new_engine(ENGINE_STORE_WRITE, machine.current) < 0)
+      thread->storer = -1;
+  }
   if (thread->storer < 0)
     fault_raise(EMU_FAULT_MEMORY, "the emulator has %d engines a block", (int)EMU_ENGINES);
   c.group = thread->bulk_group;
   emu_actor actor = {machine.current, thread->storer, c.group + 1, PROXY_ASYNC, "tma_store"};
   note_reads(&c, &actor);
+  actor.agent++;
+  check_box(&c, &actor, EFFECT_WRITE);
   *append_copy(&stores) = c;
 }
 
@@ -291,6 +297,8 @@ void tma_bulk_wait(int groups_left, int reads_only) {
   finish_stores(me, limit, reads_only);
   if (thread->storer >= 0)
     clock_learn(me, thread->storer, limit);
+  if (thread->storer >= 0 && !reads_only)
+    clock_learn(me, thread->storer + 1, limit);
   thread->bulk_read = limit > thread->bulk_read ? limit : thread->bulk_read;
 }
 

@@ -2,7 +2,8 @@
  *
  * One machine a process: blocks run one after another, the threads of a block are fibers on the calling OS thread, and
  * whoever touches the machine holds emu_lock. What is done to memory passes through effect_* (emu_effect.c) and
- * shadow_* (emu_shadow.c) and through nothing else; what orders it passes through clock_* (emu_clock.c).
+ * shadow_* (emu_shadow.c) or global_* (emu_global.c) and through nothing else; what orders it passes through clock_*
+ * (emu_clock.c) within a block and past_* (emu_past.c) between blocks.
  *
  * An agent is what accesses are attributed to: a thread of the block, or, numbered behind the threads, an asynchronous
  * engine: the copies onto one mbarrier, the bulk stores of one thread, the wgmma of one warpgroup. An engine needs no
@@ -28,7 +29,7 @@ enum {
   EMU_WARPGROUPS = EMU_MAX_THREADS / EMU_WARPGROUP,
   EMU_MBARRIERS = 64, /* of one block; the hardware has no limit */
   EMU_STORERS = 32,   /* threads of one block that issue bulk stores */
-  EMU_ENGINES = EMU_MBARRIERS + EMU_STORERS + EMU_WARPGROUPS,
+  EMU_ENGINES = EMU_MBARRIERS + 2 * EMU_STORERS + EMU_WARPGROUPS,
   EMU_LOCKS = 64,    /* ranges of one thread's registers that wgmma uses */
   EMU_POISON = 0xff, /* NaN in every float format, -1 as an integer */
   EMU_MESSAGE = 1024
@@ -42,7 +43,8 @@ typedef enum emu_policy { EMU_IN_ORDER, EMU_REVERSE, EMU_RANDOM } emu_policy;
 /* The first fault of a launch. `kind` opens every message; tests and users tell faults apart by it. */
 typedef struct emu_fault {
   bool set;
-  const void *pc; /* in the kernel image; NULL: unknown */
+  const void *pc;       /* in the kernel image; NULL: unknown */
+  const void *other_pc; /* of the access that this one meets; NULL: none, or unknown */
   char message[EMU_MESSAGE];
 } emu_fault;
 
@@ -52,6 +54,7 @@ typedef struct emu_fault {
 #define EMU_FAULT_MISALIGNED "misaligned access"
 #define EMU_FAULT_PENDING "pending copy"
 #define EMU_FAULT_RACE "race"
+#define EMU_FAULT_RACE_GLOBAL "race (global)"
 #define EMU_FAULT_DIVERGENT "divergent collective"
 #define EMU_FAULT_BARRIER "bad barrier"
 #define EMU_FAULT_DEADLOCK "deadlock"
@@ -113,7 +116,7 @@ typedef struct emu_thread {
   bool at_wgmma;                  /* waits until the other warps have issued */
   bool at_cluster;                /* waits in cluster_wait */
   uint32_t cluster;               /* cluster_arrives so far */
-  int storer;                     /* agent of its bulk stores; -1: none */
+  int storer;                     /* agent of its bulk stores: their reads, and the next one their writes; -1: none */
   uint32_t bulk_group, bulk_read; /* the one being filled; those before this one are known to be read */
   emu_register_lock locks[EMU_LOCKS];
   int lock_count;
@@ -190,24 +193,43 @@ static inline emu_warp *machine_warp(int thread) {
 /* ---- Effects on memory (emu_effect.c) and device memory (emu_memory.c) ---- */
 
 typedef enum emu_effect { EFFECT_READ, EFFECT_WRITE } emu_effect;
+typedef enum emu_proxy { PROXY_GENERIC, PROXY_ASYNC } emu_proxy;
+
+/* In whose name, and how, memory is accessed: ordered after what `row` knows, noted as `agent` at `time`. */
+typedef struct emu_actor {
+  int row, agent;
+  uint32_t time;
+  emu_proxy proxy;
+  const char *name; /* of the primitive, for reports; NULL: a plain access */
+} emu_actor;
+
+/* Four aligned bytes of global memory: numbers of events (emu_global.c). */
+enum { EMU_READERS = 3 };
+typedef struct emu_word {
+  uint32_t writer, readers[EMU_READERS];
+} emu_word;
 
 /* A plain access of the running thread. */
 void effect_access(const void *address, int bytes, emu_effect effect);
 /* The offset in the arena of a shared-memory operand of a primitive. Checks bounds and alignment only. */
 uint32_t effect_shared(uint32_t address, int bytes, int alignment, const char *primitive);
-/* A global-memory operand of a primitive. bytes may be 0. */
-void effect_global(const void *address, int bytes, int alignment, emu_effect effect, const char *primitive);
+/* A global-memory operand of a primitive, which actor->name names. bytes may be 0. */
+void effect_global(const emu_actor *actor, const void *address, int bytes, int alignment, emu_effect effect);
+/* A read, change and write that nobody sees the middle of: 4 aligned bytes. */
+void effect_atomic(const void *address, const char *primitive);
 
 void *memory_alloc(size_t bytes); /* NULL: none left. Aligned to 256, poisoned; lock held, as for all of these */
 bool memory_free(void *memory);   /* false: not the start of a live allocation */
 bool memory_contains(const void *address, size_t bytes); /* inside one live allocation */
+/* The shadow of the word that holds an address found by the latest memory_contains, and of those behind it; *offset:
+ * the address within the word. NULL: no address space. */
+emu_word *memory_words(const void *address, uint32_t *offset);
+void memory_forget_words(void);
 void memory_forget_freed(void);
 /* Describes where an address lies relative to what is or was allocated. Returns the kind of fault. */
 const char *memory_describe(const void *address, int bytes, char *out, size_t size);
 
 /* ---- Happens-before (emu_clock.c) ---- */
-
-typedef enum emu_proxy { PROXY_GENERIC, PROXY_ASYNC } emu_proxy;
 
 /* Rows of clocks: threads by their number, then what they meet at. */
 int clock_barrier_row(int barrier); /* barrier EMU_BARRIERS: the cluster's */
@@ -223,7 +245,7 @@ void clock_free(void);
 const uint32_t *clock_of(int row, emu_proxy proxy);
 int clock_agents(void);
 /* A new engine, to be described in reports with `number`. -1: too many. */
-typedef enum emu_engine_kind { ENGINE_LOAD, ENGINE_STORE, ENGINE_WGMMA } emu_engine_kind;
+typedef enum emu_engine_kind { ENGINE_LOAD, ENGINE_STORE, ENGINE_STORE_WRITE, ENGINE_WGMMA } emu_engine_kind;
 int clock_new_engine(emu_engine_kind kind, int number);
 /* "thread 5", "the copy onto the mbarrier at offset 64" */
 void clock_describe(int agent, char *out, size_t size);
@@ -236,18 +258,12 @@ void clock_acquire(int row, int from);   /* everything in `from` comes before wh
 void clock_clear(int row);
 /* The row is ordered after an engine's work of up to `time`. */
 void clock_learn(int row, int engine, uint32_t time);
+/* What a thread does from now on is news to all others. */
+void clock_tick(int thread);
 /* fence.proxy.async by a thread: the asynchronous proxy sees its own writes so far. */
 void clock_fence(int thread);
 
 /* ---- Shadow of shared memory (emu_shadow.c) ---- */
-
-/* In whose name, and how, memory is accessed: ordered after what `row` knows, noted as `agent` at `time`. */
-typedef struct emu_actor {
-  int row, agent;
-  uint32_t time;
-  emu_proxy proxy;
-  const char *name; /* of the primitive, for reports; NULL: a plain access */
-} emu_actor;
 
 enum { SHADOW_IN_FLIGHT = -1 }; /* time of a write that has not landed: UINT32_MAX as unsigned */
 
@@ -264,6 +280,24 @@ int shadow_layout(uint32_t offset);
 /* Eight bytes become an mbarrier: nothing else may touch them any more. Reading it checks the order after its init. */
 void shadow_new_mbarrier(uint32_t offset);
 void shadow_use_mbarrier(const emu_actor *actor, uint32_t offset);
+
+/* ---- Shadow of global memory (emu_global.c) ---- */
+
+void global_start_launch(void);
+void global_start_block(void);
+void global_free(void);
+/* Inside an allocation that memory_contains has just found. */
+void global_access(const emu_actor *actor, const void *address, int bytes, emu_effect effect);
+void global_atomic(const emu_actor *actor, const void *address, int bytes);
+
+/* ---- Order between blocks (emu_past.c) ---- */
+
+void past_start_block(void);
+void past_end_launch(void);
+/* A row of the running block is ordered after what an agent of another block did at a time of its clock. */
+bool past_knows(int row, int64_t block, int agent, uint32_t time);
+void past_atomic(int thread, const void *address, bool orders); /* orders: releases and acquires */
+void past_fence(int thread);
 
 /* ---- Primitives ---- */
 

@@ -370,7 +370,13 @@ EMU_TWIN void stmatrix_x4_trans(unsigned address, unsigned r0, unsigned r1, unsi
   EMU_CALL(stmatrix)(address, r, 1);
 }
 EMU_TWIN int atomic_add_i32(int *p, int v) {
-  return EMU_CALL(atomic_add)(p, v);
+  return EMU_CALL(atomic_add)(p, v, 0);
+}
+EMU_TWIN int atomic_add_i32_acq_rel(int *p, int v) {
+  return EMU_CALL(atomic_add)(p, v, 1);
+}
+EMU_TWIN void fence_acq_rel_gpu() {
+  EMU_CALL(fence_gpu)();
 }
 
 EMU_TWIN void fence_proxy_async() {

@@ -41,13 +41,14 @@ static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
 //% if schedule.scheduler == 2 then
 struct work_queue {
   ring tickets;
-  bool first = true;
+  unsigned next = blockIdx.x;
 };
 
 // Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
+// The number after this one is asked for now; its way here hides behind this work's copies.
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
-  const unsigned number = queue.first ? blockIdx.x : gridDim.x + atomic_add_i32(p.tickets, 1);
-  queue.first = false;
+  const unsigned number = queue.next;
+  queue.next = gridDim.x + atomic_add_i32(p.tickets, 1);
   mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage, queue.tickets.parity ^ 1);
   *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage) = number;
   mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage);

@@ -94,9 +94,11 @@ static __device__ __forceinline__ bool move_references(
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float x = scores[r][0][2 * half];
+      float x = scores[r][0][2 * half], y = scores[r][0][2 * half + 1]; // two chains are sooner done than one
 #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) x = fmaxf(x, fmaxf(scores[r][n][2 * half], scores[r][n][2 * half + 1]));
+      for (int n = 1; n < N_TILES; ++n)
+        x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
+      x = fmaxf(x, y);
       x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
       x = fmaxf(x, shuffle_xor_f32(x, 2));
       maximum[r][half] = x;

@@ -13,14 +13,21 @@
 #include <cmocka.h>
 
 #include "device.h"
+#include "emu_inputs.h"
+#include "text.h"
 
-/* Every test source declares its parameters so: two buffers and two numbers. */
-#define FIXTURE_PARAMS "struct qkv_params { const void *in; void *out; int mode, n; };\n"
-typedef struct fixture_params {
-  const void *in;
-  void *out;
-  int mode, n;
-} fixture_params;
+/* Appends a file of the source tree, without the lines of templates that are Lua. */
+static inline void fixture_append(text *to, const char *path) {
+  char full[1024], line[1024];
+  snprintf(full, sizeof full, "%s/%s", QKV_SOURCE_DIR, path);
+  FILE *file = fopen(full, "r");
+  if (!file)
+    fail_msg("%s cannot be read", full);
+  while (fgets(line, sizeof line, file))
+    if (strncmp(line, "//%", 3) != 0)
+      text_add(to, line, strlen(line));
+  fclose(file);
+}
 
 static device_image fixture_image;
 
@@ -78,16 +85,6 @@ static inline qkv_status fixture_run(uint64_t seed, const char *entry, int64_t g
   assert_int_equal(device_emu.free(f.d, p.out), QKV_OK);
   fixture_close(&f);
   return status;
-}
-
-static inline uint32_t fixture_random(uint64_t *state) {
-  *state = *state * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*state >> 33);
-}
-
-/* Uniform in [-1, 1). */
-static inline float fixture_uniform(uint64_t *state) {
-  return (float)((int)(fixture_random(state) & 0xffff) - 0x8000) / 32768;
 }
 
 #endif

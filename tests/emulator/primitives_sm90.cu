@@ -105,6 +105,7 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
 
 // D (64 x N) += A (64 x 64) B (64 x N). mode: 0 ss, 1 ss_t, 2 rs, 3 rs_t; + 4: D starts from `out`. x: swizzle code of both,
 // its width in bytes, rows of B's panels, panels of B.
+#define UNROLL _Pragma("unroll") // arrays of registers
 #define PRODUCT(n, format)                                                                                             \
   extern "C" __global__ void product_##n##_##format(const __grid_constant__ qkv_params p) {                            \
     unsigned char *shared = shared_arena();                                                                            \
@@ -121,12 +122,13 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
     mbar_wait(mbar, 0);                                                                                                \
     float d[n / 2], *out = (float *)p.out;                                                                             \
     int row = t / 32 * 16 + t % 32 / 4, column = 2 * (t % 4);                                                          \
-    for (int i = 0; i < n / 2; i++) d[i] = keep ? out[(row + 8 * (i / 2 % 2)) * n + 8 * (i / 4) + column + i % 2] : 7; \
+    UNROLL for (int i = 0; i < n / 2; i++)                                                                             \
+      d[i] = keep ? out[(row + 8 * (i / 2 % 2)) * n + 8 * (i / 4) + column + i % 2] : 7;                               \
     unsigned fragment[16];                                                                                             \
     const unsigned *in = (const unsigned *)p.in; /* A by pairs */                                                      \
-    for (int i = 0; i < 16; i++) fragment[i] = in[(row + 8 * (i % 2)) * 32 + column / 2 + 4 * (i / 2)];                \
+    UNROLL for (int i = 0; i < 16; i++) fragment[i] = in[(row + 8 * (i % 2)) * 32 + column / 2 + 4 * (i / 2)];         \
     wgmma_fence();                                                                                                     \
-    for (int k = 0; k < 4; k++) {                                                                                      \
+    UNROLL for (int k = 0; k < 4; k++) {                                                                               \
       int in_a = width == 16 ? 2 * k * 64 * 16 : 32 * k / width * 64 * width + 32 * k % width;                         \
       int in_b = width == 16 ? 2 * k * rows * 16 : 32 * k / width * rows * width + 32 * k % width;                     \
       unsigned long long da = matrix_descriptor(a + in_a, 64 * width, 8 * width, p.x[0]);                              \
@@ -140,7 +142,8 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
     }                                                                                                                  \
     wgmma_commit();                                                                                                    \
     wgmma_wait_0();                                                                                                    \
-    for (int i = 0; i < n / 2; i++) out[(row + 8 * (i / 2 % 2)) * n + 8 * (i / 4) + column + i % 2] = d[i];            \
+    UNROLL for (int i = 0; i < n / 2; i++)                                                                             \
+      out[(row + 8 * (i / 2 % 2)) * n + 8 * (i / 4) + column + i % 2] = d[i];                                          \
   }                                                                                                                    \
   QKV_EMU_ENTRY(product_##n##_##format)
 PRODUCT(8, f16)
@@ -169,19 +172,19 @@ extern "C" __global__ void two_groups(const __grid_constant__ qkv_params p) {
   mbar_wait(mbar, 0);
   float e[32], f[32], *out = (float *)p.out;
   wgmma_fence();
-  for (int k = 0; k < 4; k++)
+  UNROLL for (int k = 0; k < 4; k++)
     wgmma_m64n64k16_bf16_ss(e, matrix_descriptor(a + 32 * k, 16, 1024, 1), matrix_descriptor(b + 32 * k, 16, 1024, 1), k);
   wgmma_commit();
-  for (int k = 0; k < 4; k++)
+  UNROLL for (int k = 0; k < 4; k++)
     wgmma_m64n64k16_bf16_ss_t(p.mode == 3 ? e : f, matrix_descriptor(a + 32 * k, 16, 1024, 1),
                               matrix_descriptor(b + 2048 * k, 8192, 1024, 1), k);
   wgmma_commit();
   if (p.mode == 2) wgmma_wait_2();
   else wgmma_wait_1();
   int row = t / 32 * 16 + t % 32 / 4, column = 2 * (t % 4);
-  for (int i = 0; i < 32; i++) out[(row + 8 * (i / 2 % 2)) * 64 + 8 * (i / 4) + column + i % 2] = p.mode == 1 ? f[i] : e[i];
+  UNROLL for (int i = 0; i < 32; i++) out[(row + 8 * (i / 2 % 2)) * 64 + 8 * (i / 4) + column + i % 2] = p.mode == 1 ? f[i] : e[i];
   wgmma_wait_0();
-  for (int i = 0; i < 32; i++) out[4096 + (row + 8 * (i / 2 % 2)) * 64 + 8 * (i / 4) + column + i % 2] = f[i];
+  UNROLL for (int i = 0; i < 32; i++) out[4096 + (row + 8 * (i / 2 % 2)) * 64 + 8 * (i / 4) + column + i % 2] = f[i];
 }
 QKV_EMU_ENTRY(box_in)
 QKV_EMU_ENTRY(box_out)

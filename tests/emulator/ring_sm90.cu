@@ -1,6 +1,7 @@
 // The warp-specialised ring that sm_90 attention is made of: one thread copies tiles of K, two warpgroups multiply. Each
 // block of 128 rows: S = Q K^T leaves through shared memory and a tensor store; Y += S K stays in registers. p.mode plants one
 // fault; 0: none. Launch: 384 threads. D = 128, tiles of 64 rows of K, two stages, p.n tiles.
+#define UNROLL _Pragma("unroll") // arrays of registers
 enum {
   STAGES = 2, ROWS = 64, PANEL = ROWS * 128, TILE = 2 * PANEL, // of K: two panels of 64 columns
   Q_PANEL = 128 * 128, Q = 0, K = 2 * Q_PANEL, S = K + STAGES * TILE, BARS = S + 2 * PANEL
@@ -29,8 +30,8 @@ static __device__ __forceinline__ void write_scores(const qkv_params &p, const f
   unsigned char *shared = shared_arena();
   unsigned base = slab - smem_addr(shared);
   int row = t / 32 * 16 + t % 32 / 4;
-  for (int j = 0; j < 8; j++)
-    for (int h = 0; h < 2; h++) {
+  UNROLL for (int j = 0; j < 8; j++)
+    UNROLL for (int h = 0; h < 2; h++) {
       int r = row + 8 * h;
       *(unsigned *)(shared + base + r * 128 + ((j ^ (r & 7)) << 4) + 4 * (t & 3)) = pack_bf16x2(s[4 * j + 2 * h], s[4 * j + 2 * h + 1]);
     }
@@ -42,7 +43,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   unsigned slab = p.mode == 14 ? shared + K + TILE + PANEL * c : shared + S + PANEL * c;
   unsigned q = shared + Q + c * 64 * 128;
   float s[32], y[64], sum = 0.0f;
-  for (int i = 0; i < 64; i++) y[i] = 0.0f;
+  UNROLL for (int i = 0; i < 64; i++) y[i] = 0.0f;
   mbar_wait(q_full, 0);
   for (int i = 0; i < p.n; i++) {
     int stage = i % STAGES, parity = i / STAGES & 1;
@@ -50,7 +51,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     if (p.mode == 30) mbar_wait(full + 64, parity);
     else if (p.mode != 2) mbar_wait(full + 8 * stage, p.mode == 4 ? parity ^ 1 : parity);
     wgmma_fence();
-    for (int step = 0; step < 8; step++) {
+    UNROLL for (int step = 0; step < 8; step++) {
       int offset = step % 4 * 32 + (p.mode == 16 ? 16 : 0);
       int stride = p.mode == 15 ? 512 : p.mode == 18 ? 2048 : 1024;
       unsigned at = k + step / 4 * PANEL + offset;
@@ -61,7 +62,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     if (p.mode != 21) wgmma_commit();
     if (p.mode != 20) wgmma_wait_0();
     unsigned a[16];
-    for (int j = 0; j < 16; j++) a[j] = pack_bf16x2(s[2 * j], s[2 * j + 1]);
+    UNROLL for (int j = 0; j < 16; j++) a[j] = pack_bf16x2(s[2 * j], s[2 * j + 1]);
 
     if (t == 0 && p.mode != 11) bulk_wait_read_0();
     if (p.mode != 12) bar_sync(1 + c, p.mode == 25 ? 256 : 128);
@@ -76,7 +77,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
 
     if (p.mode == 3 && lane == 0) mbar_arrive(empty + 8 * stage);
     if (p.mode != 22) wgmma_fence();
-    for (int step = 0; step < 4; step++)
+    UNROLL for (int step = 0; step < 4; step++)
       wgmma_m64n128k16_bf16_rs_t(y, a + 4 * step, matrix_descriptor(k + step * 2048, p.mode == 17 ? 0 : PANEL, 1024, 1), 1);
     wgmma_commit();
     if (p.mode == 33) a[3] = 0;
@@ -89,7 +90,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   if (t == 0 && p.mode != 26) bulk_wait_read_0();
   float *out = (float *)p.out + (128ll * blockIdx.x + 64 * c) * 128;
   int row = t / 32 * 16 + lane / 4;
-  for (int i = 0; i < 64; i++) out[(row + 8 * (i / 2 % 2)) * 128 + 8 * (i / 4) + 2 * (lane & 3) + i % 2] = y[i];
+  UNROLL for (int i = 0; i < 64; i++) out[(row + 8 * (i / 2 % 2)) * 128 + 8 * (i / 4) + 2 * (lane & 3) + i % 2] = y[i];
   if (p.mode == 39) out[0] = sum;
 }
 

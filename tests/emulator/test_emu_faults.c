@@ -58,7 +58,7 @@ static const char source[] = FIXTURE_PARAMS
     "  unsigned at = smem_addr(tile), r[4];\n"
     "  float x = table[t % 4];\n"
     "  if (p.mode == 1) x = in[t + 1]; // LINE 1\n"
-    "  if (p.mode == 2) out[t + 1] = x; // LINE 2\n"
+    "  if (p.mode == 2) out[t + t / 63] = x; // LINE 2\n"
     "  if (p.mode == 3) x = in[t - 1]; // LINE 3\n"
     "  if (p.mode == 4) tile[t + 1] = x; // LINE 4\n"
     "  if (p.mode == 5) x = tile[t + 1]; // LINE 5\n"

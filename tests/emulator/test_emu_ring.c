@@ -25,9 +25,9 @@ static int setup(void **state) {
   fill(q_bits, q, 128 * GRID, &random);
   fill(k_bits, k, 64 * TILES, &random);
   text source = {0};
-  text_add(&source, SM90_PARAMS, strlen(SM90_PARAMS));
-  sm90_append(&source, "templates/parts/matrix_descriptor.cuh");
-  sm90_append(&source, "tests/emulator/ring_sm90.cu");
+  text_puts(&source, SM90_PARAMS);
+  fixture_append(&source, "templates/parts/matrix_descriptor.cuh");
+  fixture_append(&source, "tests/emulator/ring_sm90.cu");
   int failed = fixture_compile(source.bytes);
   text_free(&source);
   return failed;

@@ -9,48 +9,15 @@
 static int setup(void **state) {
   (void)state;
   text source = {0};
-  text_add(&source, SM90_PARAMS, strlen(SM90_PARAMS));
-  sm90_append(&source, "templates/parts/matrix_descriptor.cuh");
-  sm90_append(&source, "tests/emulator/primitives_sm90.cu");
+  text_puts(&source, SM90_PARAMS);
+  fixture_append(&source, "templates/parts/matrix_descriptor.cuh");
+  fixture_append(&source, "tests/emulator/primitives_sm90.cu");
   int failed = fixture_compile(source.bytes);
   text_free(&source);
   return failed;
 }
 
 /* ---- Boxes ---- */
-
-typedef struct box_case {
-  int rank, swizzle, element_bytes;
-  int64_t extent[5];
-  int box[5], start[5];
-  int to; /* offset in the arena */
-  int bytes;
-  int64_t elements;
-} box_case;
-
-static box_case draw_case(uint64_t *random) {
-  static const int swizzles[] = {0, 32, 64, 128};
-  box_case c = {.rank = 2 + (int)(fixture_random(random) % 4), .element_bytes = fixture_random(random) % 2 ? 2 : 4};
-  c.swizzle = swizzles[fixture_random(random) % 4];
-  int width = c.swizzle ? c.swizzle : 16 * (1 + (int)(fixture_random(random) % 9));
-  c.box[0] = width / c.element_bytes;
-  c.bytes = width;
-  c.elements = 1;
-  for (int d = 0; d < c.rank; d++) {
-    if (d > 0)
-      c.box[d] = 1 + (int)(fixture_random(random) % (d == 1 ? 20u : 3u));
-    if (d > 0)
-      c.bytes *= c.box[d];
-    c.extent[d] = d == 0 ? 8 * (1 + (int64_t)(fixture_random(random) % 12)) : 1 + (int64_t)(fixture_random(random) % 8);
-    int64_t room = c.extent[d] + c.box[d] + 2; /* from wholly before to wholly behind */
-    c.start[d] = (int)(fixture_random(random) % (uint32_t)room) - c.box[d];
-    if (fixture_random(random) % 3 == 0)
-      c.start[d] = 0;
-    c.elements *= c.extent[d];
-  }
-  c.to = 128 * (1 + (int)(fixture_random(random) % 16));
-  return c;
-}
 
 /* The element of the tensor at a place of the box; -1: outside. */
 static int64_t element_at(const box_case *c, int place) {
@@ -86,15 +53,7 @@ static qkv_status run_box(int seed, const char *entry, const box_case *c, void *
   p.out = fixture_upload(&f, NULL, bytes);
   memcpy(p.x, c->start, sizeof c->start);
   p.x[5] = c->to;
-  device_tensor_map map = {.base = memory, .element_bytes = c->element_bytes, .rank = c->rank, .swizzle = c->swizzle};
-  int64_t stride = c->element_bytes;
-  for (int d = 0; d < c->rank; d++) {
-    map.extent[d] = c->extent[d];
-    map.box[d] = c->box[d];
-    stride *= c->extent[d];
-    if (d + 1 < c->rank)
-      map.stride_bytes[d] = stride;
-  }
+  device_tensor_map map = box_map(c, memory);
   if (device_emu.tensor_map(f.d, &map, p.map[0]))
     fail_msg("%s", error_message());
   qkv_status status = sm90_launch(&f, entry, 1, 64, 96 * 1024, &p);
