@@ -112,6 +112,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       load_key(p, shared, key_ring, tile, hk, work.b);
       load_value(p, shared, value_ring, tile + 1, hk, work.b);
     }
+    ask_for_work(p, queue);
     if (any) load_value(p, shared, value_ring, tiles.begin, hk, work.b);
   }
 }

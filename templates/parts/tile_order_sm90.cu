@@ -45,10 +45,14 @@ struct work_queue {
 };
 
 // Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
-// The number after this one is asked for now; its way here hides behind this work's copies.
+// It is asked for ahead of the last copy of a work: the answer arrives while that waits for its place, and no work is
+// promised to a block much sooner than the block is free.
+static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {
+  queue.next = gridDim.x + atomic_add_i32(p.tickets, 1);
+}
+
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
   const unsigned number = queue.next;
-  queue.next = gridDim.x + atomic_add_i32(p.tickets, 1);
   mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage, queue.tickets.parity ^ 1);
   *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage) = number;
   mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage);
@@ -68,6 +72,8 @@ static __device__ __forceinline__ unsigned take_work(const qkv_params &p, unsign
 struct work_queue {
   unsigned round = 0;
 };
+
+static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {}
 
 //%   if schedule.scheduler == 1 then
 // The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
