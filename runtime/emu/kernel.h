@@ -424,6 +424,11 @@ EMU_TMA(3, (int c0, int c1, int c2), c0, c1, c2)
 EMU_TMA(4, (int c0, int c1, int c2, int c3), c0, c1, c2, c3)
 EMU_TMA(5, (int c0, int c1, int c2, int c3, int c4), c0, c1, c2, c3, c4)
 #undef EMU_TMA
+EMU_TWIN void tma_load_4d_evict_last(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2,
+                                     int c3) {
+  const int c[] = {c0, c1, c2, c3};
+  EMU_CALL(tma_load)(to, map, mbar, 4, c, 1);
+}
 EMU_TWIN void tma_load_4d_multicast(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3,
                                     unsigned short cta_mask) {
   const int c[] = {c0, c1, c2, c3};

@@ -102,9 +102,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   }
 
   float output[ROW_TILES][V_TILES][4];
-  float row_reference[ROW_TILES][2], row_sum[ROW_TILES][2];
+  row_state rows;
   clear_output(output);
-  start_rows(row_reference, row_sum);
+  start_rows(rows);
   //% if schedule.q_registers == 1 then
   unsigned query_fragments[ROW_TILES][QK_STEPS][4];
   //% end
@@ -139,8 +139,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% end
     float rescale[ROW_TILES][2];
-    if (move_references(scores, row_reference, row_sum, rescale)) rescale_output(output, rescale);
-    exponentiate(scores, row_reference, row_sum);
+    if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
+    exponentiate(scores, rows);
     //% if schedule.split_loads == 1 then
     if (next < tiles.end) load_value_tile(p, $(tile_memory), value, next, next_stage);
     cp_async_commit();
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     cp_async_wait_0();
     block_sync();
   }
-  finish_rows(p, output, row_reference, row_sum, row_begin + warp_row, h, b, lane);
+  finish_rows(p, output, rows, row_begin + warp_row, h, b, lane);
   store_output(p, output, arena + q_offset, row_begin + warp_row, h, b, lane);
 }
 

@@ -10,6 +10,8 @@
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
 //% local hidden_rescale = schedule.rescale == 1
+//% -- Whose turn comes later is told by the turn that the copies have landed.
+//% local first_waits = taking_turns and "if (warpgroup == 0) " or ""
 //% local carry = schedule.carry == 1
 //% local slab = "" -- where the warps' rows of O leave from
 //% if layout.store then
@@ -132,7 +134,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //%% One step of a consumer: the scores of `tile` are multiplied while P V of the tile before it is still running. With
 //%% `may_cross`, that tile may be the last one of the work before.
 //% local function step(masked, may_cross)
-      mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
+      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
       //% if taking_turns then
       bar_sync(TURN + warpgroup, 256);
       //% end
@@ -142,7 +144,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       //% if hidden_rescale then
       if (moved) rescale_output(output, rescale);
       //% end
-      mbar_wait(shared + V_FULL + 8 * value_ring.stage, value_ring.parity);
+      $(first_waits)mbar_wait(shared + V_FULL + 8 * value_ring.stage, value_ring.parity);
       //% if hidden_rescale then
       wgmma_fence();
       //% end
@@ -156,24 +158,19 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
       advance(key_ring, STAGES);
       //% if may_cross then
-      float done_reference[ROW_TILES][2], done_sum[ROW_TILES][2];
-      if (crossing) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          done_reference[0][half] = row_reference[0][half], done_sum[0][half] = row_sum[0][half];
-        start_rows(row_reference, row_sum);
-      }
+      const row_state done_rows = rows;
+      if (crossing) start_rows(rows);
       //% end
       //% prepare_scores(masked)
-      moved = move_references(scores, row_reference, row_sum, rescale);
-      exponentiate(scores, row_reference, row_sum);
+      moved = move_references(scores, rows, rescale);
+      exponentiate(scores, rows);
       wgmma_wait_0();
       keep(output);
       if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage);
       advance(value_ring, STAGES);
       //% if may_cross then
       if (crossing) { // the output is that of the work before
-        finish_rows(p, output, done_reference, done_sum, done_row, done.h, done.b, lane);
+        finish_rows(p, output, done_rows, done_row, done.h, done.b, lane);
         store_output(p, output, $(slab)done_row, done.h, done.b, lane);
         clear_output(output);
         crossing = moved = false;
@@ -208,10 +205,10 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
 
     float scores[ROW_TILES][N_TILES][4];
     float output[ROW_TILES][V_TILES][4];
-    float row_reference[ROW_TILES][2], row_sum[ROW_TILES][2];
+    row_state rows;
     unsigned probabilities[PV_STEPS][4];
     clear_output(output);
-    start_rows(row_reference, row_sum);
+    start_rows(rows);
 
     mbar_wait(shared + Q_FULL + 8 * query_ring.stage, query_ring.parity);
     if (tiles.begin < tiles.end) {
@@ -221,7 +218,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       int tile = tiles.end - 1;
 
       // The last tile's scores, with no P V beside them yet.
-      mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
+      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
       //% if taking_turns then
       bar_sync(TURN + warpgroup, 256);
       //% end
@@ -236,8 +233,8 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
       advance(key_ring, STAGES);
       //% prepare_scores(first_masked)
-      moved = move_references(scores, row_reference, row_sum, rescale);
-      exponentiate(scores, row_reference, row_sum);
+      moved = move_references(scores, rows, rescale);
+      exponentiate(scores, rows);
       round_probabilities(probabilities, scores);
       moved = false; // there is no output yet
       --tile;
@@ -308,7 +305,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     }
     //% end
 
-    finish_rows(p, output, row_reference, row_sum, warp_row, work.h, work.b, lane);
+    finish_rows(p, output, rows, warp_row, work.h, work.b, lane);
     //% if layout.alias then
     bar_sync(ROWS_DONE + warpgroup, 128); // the warpgroup no longer reads its rows of Q
     store_output(p, output, $(slab)warp_row, work.h, work.b, lane);

@@ -63,14 +63,26 @@ constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
 //% if raw_scores then
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
+static __device__ __forceinline__ bool is_large(float reference) { return fabsf(reference * EXP2_SCALE) >= EXACT_LIMIT; }
 //% end
 
-// Rows that have seen no key.
-static __device__ __forceinline__ void start_rows(float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
+// The online softmax of a warp's rows.
+struct row_state {
+  float reference[ROW_TILES][2]; // what the exponentials are relative to; -inf: the row has seen no key
+  float sum[ROW_TILES][2];       // of them, by lane: four lanes share a row
+  //% if raw_scores then
+  bool large; // whether a row of the warp may have a reference beyond EXACT_LIMIT
+  //% end
+};
+
+static __device__ __forceinline__ void start_rows(row_state &rows) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) row_reference[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
+    for (int half = 0; half < 2; ++half) rows.reference[r][half] = minus_infinity(), rows.sum[r][half] = 0.0f;
+  //% if raw_scores then
+  rows.large = false;
+  //% end
 }
 
 static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V_TILES][4]) {
@@ -83,12 +95,11 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 }
 
 // Moves the references of rows whose scores exceed them by more than SLACK, and the sums so far with them. Returns
-// whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Before a row has seen a key
-// its reference is -inf, and 0 stands in.
+// whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference, 0
+// stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
-    const float (&scores)[ROW_TILES][N_TILES][4], float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2],
-    float (&rescale)[ROW_TILES][2]) {
-  float maximum[ROW_TILES][2]; // of rows g and g + 8
+    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+  float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -98,25 +109,33 @@ static __device__ __forceinline__ bool move_references(
 #pragma unroll
       for (int n = 1; n < N_TILES; ++n)
         x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
-      x = fmaxf(x, y);
-      x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
-      x = fmaxf(x, shuffle_xor_f32(x, 2));
-      maximum[r][half] = x;
-      grows |= x > row_reference[r][half] + SLACK;
+      maximum[r][half] = fmaxf(x, y);
+      grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
     }
   if (!vote_any(grows)) return false;
+  //% if raw_scores then
+  bool large = false;
+  //% end
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      float x = maximum[r][half];
+      x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
+      x = fmaxf(x, shuffle_xor_f32(x, 2));
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
-      const bool moves = maximum[r][half] > row_reference[r][half] + SLACK;
-      const float reference = moves ? maximum[r][half] : row_reference[r][half];
+      const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-      rescale[r][half] = exp2_approx((row_reference[r][half] - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
-      row_reference[r][half] = reference;
-      row_sum[r][half] *= rescale[r][half];
+      rescale[r][half] = exp2_approx((before - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
+      rows.reference[r][half] = reference;
+      rows.sum[r][half] *= rescale[r][half];
+      //% if raw_scores then
+      large |= is_large(stand_in);
+      //% end
     }
+  //% if raw_scores then
+  rows.large = vote_any(large);
+  //% end
   return true;
 }
 
@@ -132,38 +151,27 @@ static __device__ __forceinline__ void rescale_output(
 }
 
 // Scores become probabilities relative to the rows' references, and join the sums.
-static __device__ __forceinline__ void exponentiate(
-    float (&scores)[ROW_TILES][N_TILES][4], const float (&row_reference)[ROW_TILES][2],
-    float (&row_sum)[ROW_TILES][2]) {
+static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
   float offset[ROW_TILES][2]; // of the exponent
-  //% if raw_scores then
-  bool large[ROW_TILES][2], any_large = false;
-  //% end
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float stand_in = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
+      const float stand_in = rows.reference[r][half] == minus_infinity() ? 0.0f : rows.reference[r][half];
       offset[r][half] = -stand_in$(raw_scores and " * EXP2_SCALE" or "");
-      //% if raw_scores then
-      large[r][half] = fabsf(offset[r][half]) >= EXACT_LIMIT;
-      any_large |= large[r][half];
-      //% end
     }
   //% if raw_scores then
-  if (vote_any(any_large)) { // rare: subtract first
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (large[r][e / 2]) scores[r][n][e] -= row_reference[r][e / 2];
+  if (rows.large) { // rare: subtract first
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        if (large[r][half]) offset[r][half] = 0.0f;
+        if (is_large(rows.reference[r][half]) && rows.reference[r][half] != minus_infinity()) {
+          offset[r][half] = 0.0f;
+#pragma unroll
+          for (int n = 0; n < N_TILES; ++n)
+            scores[r][n][2 * half] -= rows.reference[r][half], scores[r][n][2 * half + 1] -= rows.reference[r][half];
+        }
   }
   //% end
 #pragma unroll
@@ -177,14 +185,14 @@ static __device__ __forceinline__ void exponentiate(
         //% else
         scores[r][n][e] = exp2_approx(scores[r][n][e] + offset[r][e / 2]);
         //% end
-        row_sum[r][e / 2] += scores[r][n][e];
+        rows.sum[r][e / 2] += scores[r][n][e];
       }
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2],
-    float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp_row, int h, int b,
+    int lane) {
   //% if variant.sink == "per_head" then
   const float sink = p.sink[h * p.sink_stride_head];
   //% end
@@ -192,11 +200,11 @@ static __device__ __forceinline__ void finish_rows(
   for (int r = 0; r < ROW_TILES; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = row_sum[r][half];
+      float sum = rows.sum[r][half];
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
-      const bool empty = row_reference[r][half] == minus_infinity();
-      //% local exponent = raw_scores and "row_reference[r][half] * EXP2_SCALE" or "row_reference[r][half]"
+      const bool empty = rows.reference[r][half] == minus_infinity();
+      //% local exponent = raw_scores and "rows.reference[r][half] * EXP2_SCALE" or "rows.reference[r][half]"
       //% if variant.sink == "per_head" then
       const float denominator = sum + exp2_approx(sink * LOG2E - $(exponent));
       //% else

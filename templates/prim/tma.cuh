@@ -37,6 +37,17 @@ static __device__ __forceinline__ void tma_store_$(rank)d(const tensor_map *map,
 }
 //%   end)
 //% end
+//% piece("tma_load_4d_evict_last", function()
+// tma_load_4d with the hint that L2 keeps the box rather than others. | one thread | visible after mbar_wait | sm_90
+static __device__ __forceinline__ void tma_load_4d_evict_last(
+    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3) {
+  const unsigned long long policy = 0x14f0000000000000ull; // what createpolicy.fractional.L2::evict_last of 1.0 makes
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+               "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+               : "memory");
+}
+//% end)
 //% piece("tma_load_4d_multicast", function()
 // The same to this offset in every block of cta_mask, each with its own mbarrier at this offset. | one thread | sm_90
 static __device__ __forceinline__ void tma_load_4d_multicast(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3,
