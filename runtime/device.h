@@ -31,9 +31,11 @@ typedef struct device_launch {
   size_t params_size;
 } device_launch;
 
-/* What the compiler reports of one entry. registers < 0: unknown. */
+/* What the compiler reports of one entry. registers < 0: unknown. The last two lines count its messages. */
 typedef struct device_resources {
   int registers, spill_stores, spill_loads, stack, shared_bytes;
+  int serialised_wgmma, ignored_setmaxnreg; /* speed lost: wgmma one after another; registers as at the launch */
+  int added_waits, added_fences, warnings;  /* around wgmma, by the compiler; everything else it warns of */
 } device_resources;
 
 /* A tiled view of global memory for the bulk tensor copies of sm_90: dimension 0 is the innermost and contiguous. */

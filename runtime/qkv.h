@@ -194,6 +194,12 @@ typedef struct qkv_build_entry {
   int stack;         /* bytes of local stack frame */
   int shared_bytes;  /* static + dynamic */
   int threads;
+  /* How often the compiler says that speed is lost; 0 on emu. A note that names no entry counts for all of them. */
+  int serialised_wgmma;   /* wgmma instructions that were meant to overlap run one after another */
+  int ignored_setmaxnreg; /* all warps keep the registers they were launched with */
+  int added_waits;        /* the compiler had to wait for wgmma where the source does not */
+  int added_fences;       /* the same with a fence of wgmma, which is cheap; CUDA 13.2 and later do not tell */
+  int warnings;           /* anything else */
 } qkv_build_entry;
 
 typedef struct qkv_build_report {
@@ -208,6 +214,7 @@ typedef struct qkv_build_report {
   int nentries;
   qkv_build_entry entries[4];
   char *notes; /* compiler notes and warnings, translated to template lines; NULL if none; qkv_string_free */
+  char *advisories; /* lost speed in plain words, a line each, added fences left out; NULL if none; qkv_string_free */
 } qkv_build_report;
 /* Renders and compiles (or finds in the cache) one kernel for any architecture the compiler knows; needs no GPU. */
 QKV_API qkv_status qkv_build(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, qkv_build_report *out);

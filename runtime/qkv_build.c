@@ -243,6 +243,11 @@ static void report_entries(const compiler_ops *compiler, const manifest *m, cons
     entry->stack = r.stack;
     entry->shared_bytes = r.shared_bytes + l->shared_bytes;
     entry->threads = l->block;
+    entry->serialised_wgmma = r.serialised_wgmma;
+    entry->ignored_setmaxnreg = r.ignored_setmaxnreg;
+    entry->added_waits = r.added_waits;
+    entry->added_fences = r.added_fences;
+    entry->warnings = r.warnings;
   }
 }
 
@@ -258,10 +263,15 @@ static qkv_status report_build(const compiler_ops *compiler, const gen_kernel *k
   report->load_seconds = job->load_seconds;
   report->image_bytes = (int64_t)job->image.size;
   report_entries(compiler, m, job->image.log, report);
-  text notes = {0};
+  text notes = {0}, advisories = {0};
   if (job->image.log)
     log_translate(job->image.log, k, 1, &notes);
-  return notes.size || notes.failed ? text_give(&notes, &report->notes) : QKV_OK;
+  log_advisories(job->image.log, m, &advisories);
+  qkv_status status = notes.size || notes.failed ? text_give(&notes, &report->notes) : QKV_OK;
+  if (status == QKV_OK && (advisories.size || advisories.failed))
+    return text_give(&advisories, &report->advisories);
+  text_free(&advisories);
+  return status;
 }
 
 qkv_status qkv_build(qkv_engine *e, const qkv_spec *s, const qkv_build_options *opt, qkv_build_report *out) {
@@ -284,7 +294,7 @@ qkv_status qkv_build(qkv_engine *e, const qkv_spec *s, const qkv_build_options *
   if (status == QKV_OK)
     status = struct_give(out, &report, sizeof report, "out");
   if (status != QKV_OK)
-    qkv_string_free(report.notes);
+    qkv_string_free(report.notes), qkv_string_free(report.advisories);
   build_release(e, job);
   gen_kernel_free(k);
   return status;

@@ -106,6 +106,10 @@ qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *
 /* The log with every place in the generated source followed by the template line it came from and the source line.
  * notes_only: only what log_is_note keeps, with the lines that belong to it. */
 void log_translate(const char *log, const gen_kernel *k, int notes_only, text *out);
+/* What costs a kernel speed, in plain words, a line for each entry and cause (log_advise). */
+void log_advisories(const char *log, const manifest *m, text *out);
+/* The same to the engine's log, a warning each. */
+void log_warn(const qkv_engine *e, const char *log, const char *spec_name, const manifest *m);
 
 /* ---- Calls ---- */
 

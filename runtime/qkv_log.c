@@ -1,5 +1,6 @@
-/* qkv_log.c: compiler logs for template authors: every place in the generated source also as a place in a template. */
-#define _GNU_SOURCE /* strchrnul */
+/* qkv_log.c: compiler logs for people: every place in the generated source also as a place in a template; advisories.
+ */
+#define _GNU_SOURCE /* strchrnul, strsep */
 #include <string.h>
 
 #include "compile_log.h"
@@ -46,4 +47,18 @@ void log_translate(const char *log, const gen_kernel *k, int notes_only, text *o
     text_add(out, line, (size_t)(end - line));
     text_puts(out, "\n");
   }
+}
+
+void log_advisories(const char *log, const manifest *m, text *out) {
+  for (int n = 0; n < m->nlaunches; n++)
+    log_advise(log, m->launches[n].entry, out);
+}
+
+void log_warn(const qkv_engine *e, const char *log, const char *spec_name, const manifest *m) {
+  text t = {0};
+  log_advisories(log, m, &t);
+  for (char *rest = t.bytes, *line; (line = strsep(&rest, "\n")) != NULL;)
+    if (*line)
+      engine_log(e, QKV_LOG_WARNING, "%s, %s (%s) for %s: %s", spec_name, m->family, m->schedule, m->arch, line);
+  text_free(&t);
 }

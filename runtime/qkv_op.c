@@ -129,6 +129,8 @@ static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *re
     status = build_kernel(e, e->compiler, rendered, rebuild, &job);
     if (status == QKV_OK)
       status = load_image(e, job, k);
+    if (status == QKV_OK)
+      log_warn(e, job->image.log, s->name, &k->manifest);
     int again = status != QKV_OK && job && job->from_cache && !rebuild && !e->disable_jit;
     if (again) {
       engine_log(e, QKV_LOG_WARNING, "cached kernel %s was refused and is built again: %s", job->key, error_message());

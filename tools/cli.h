@@ -89,6 +89,7 @@ void cli_print_overview(void);
 
 /* "qkvc: error: ..." on stderr. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cli_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void cli_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Progress: one line on stderr that replaces the last; nothing unless stderr is a terminal. cli_progress_end wipes it.
  */

@@ -104,6 +104,11 @@ static double build_seconds(const qkv_build_report *r) {
   return r->render_seconds + r->compile_seconds + r->load_seconds;
 }
 
+/* What the compiler says of a kernel's speed, how often; added fences cost nothing worth a word. */
+static int advisories(const qkv_build_entry *entry) {
+  return entry->serialised_wgmma + entry->ignored_setmaxnreg + entry->added_waits + entry->warnings;
+}
+
 static void count_cell(cli_table *t, int value) {
   if (value < 0)
     table_cell(t, "-");
@@ -112,10 +117,10 @@ static void count_cell(cli_table *t, int value) {
 }
 
 static void print_table(const job *jobs, int count) {
-  static const char *const heads[] = {"spec",    "arch",     "kernel", ">registers", ">spills",
+  static const char *const heads[] = {"spec",    "arch",     "kernel", ">registers", ">spills", ">advisories",
                                       ">shared", ">threads", ">cubin", ">seconds",   "schedule"};
   cli_table t;
-  table_start(&t, 10, heads);
+  table_start(&t, 11, heads);
   for (int n = 0; n < count; n++) {
     const qkv_build_report *r = &jobs[n].report;
     for (int e = 0; !jobs[n].status && e < r->nentries; e++) {
@@ -125,6 +130,7 @@ static void print_table(const job *jobs, int count) {
       table_cell(&t, "%s", entry->name);
       count_cell(&t, entry->registers);
       count_cell(&t, entry->registers < 0 ? -1 : entry->spill_stores + entry->spill_loads);
+      count_cell(&t, entry->registers < 0 ? -1 : advisories(entry));
       table_cell(&t, "%d", entry->shared_bytes);
       table_cell(&t, "%d", entry->threads);
       if (e) {
@@ -140,6 +146,14 @@ static void print_table(const job *jobs, int count) {
   if (t.rows)
     table_print(&t, stdout);
   table_free(&t);
+}
+
+/* A warning for each kernel and cause of lost speed. */
+static void print_warnings(job *jobs, int count) {
+  for (int n = 0; n < count; n++)
+    for (char *rest = jobs[n].report.advisories, *line; (line = strsep(&rest, "\n")) != NULL;)
+      if (*line)
+        cli_warning("%s %s: %s", jobs[n].name, jobs[n].report.arch, line);
 }
 
 /* Compiler notes and failures, below the table. Returns the exit code. */
@@ -188,6 +202,7 @@ static void json_job(cli_json *j, const job *one) {
   json_real(j, "load_seconds", r->load_seconds);
   json_integer(j, "image_bytes", r->image_bytes);
   json_string(j, "notes", r->notes);
+  json_string(j, "advisories", r->advisories);
   json_open(j, "kernels", '[');
   for (int e = 0; e < r->nentries; e++) {
     const qkv_build_entry *entry = &r->entries[e];
@@ -199,39 +214,54 @@ static void json_job(cli_json *j, const job *one) {
     json_integer(j, "stack", entry->stack);
     json_integer(j, "shared_bytes", entry->shared_bytes);
     json_integer(j, "threads", entry->threads);
+    json_integer(j, "serialised_wgmma", entry->serialised_wgmma);
+    json_integer(j, "ignored_setmaxnreg", entry->ignored_setmaxnreg);
+    json_integer(j, "added_waits", entry->added_waits);
+    json_integer(j, "added_fences", entry->added_fences);
+    json_integer(j, "warnings", entry->warnings);
     json_close(j, '}');
   }
   json_close(j, ']');
   json_close(j, '}');
 }
 
-static int report(const job *jobs, int count, double seconds) {
-  int failed = 0, cached = 0, spilling = 0;
+static int report_json(const job *jobs, int count, int failed, double seconds) {
+  cli_json j = {.stream = stdout};
+  json_open(&j, NULL, '{');
+  json_open(&j, "builds", '[');
+  for (int n = 0; n < count; n++)
+    json_job(&j, &jobs[n]);
+  json_close(&j, ']');
+  json_integer(&j, "failed", failed);
+  json_real(&j, "seconds", seconds);
+  json_close(&j, '}');
+  int code = EXIT_OK;
+  for (int n = 0; n < count && !code; n++)
+    code = jobs[n].spec_failed ? EXIT_SPEC : cli_exit_code(jobs[n].status);
+  return code;
+}
+
+static int report(job *jobs, int count, double seconds) {
+  int failed = 0, cached = 0, spilling = 0, advised = 0, code;
   for (int n = 0; n < count; n++) {
+    const qkv_build_report *r = &jobs[n].report;
     failed += jobs[n].status != QKV_OK;
-    cached += !jobs[n].status && jobs[n].report.from_cache;
-    for (int e = 0; !jobs[n].status && e < jobs[n].report.nentries; e++)
-      spilling += jobs[n].report.entries[e].spill_stores + jobs[n].report.entries[e].spill_loads > 0;
+    cached += !jobs[n].status && r->from_cache;
+    for (int e = 0; !jobs[n].status && e < r->nentries; e++) {
+      spilling += r->entries[e].spill_stores + r->entries[e].spill_loads > 0;
+      advised += advisories(&r->entries[e]) > 0;
+    }
   }
   if (as_json) {
-    cli_json j = {.stream = stdout};
-    json_open(&j, NULL, '{');
-    json_open(&j, "builds", '[');
-    for (int n = 0; n < count; n++)
-      json_job(&j, &jobs[n]);
-    json_close(&j, ']');
-    json_integer(&j, "failed", failed);
-    json_real(&j, "seconds", seconds);
-    json_close(&j, '}');
-    int code = EXIT_OK;
-    for (int n = 0; n < count && !code; n++)
-      code = jobs[n].spec_failed ? EXIT_SPEC : cli_exit_code(jobs[n].status);
+    code = report_json(jobs, count, failed, seconds);
+    print_warnings(jobs, count);
     return code;
   }
   print_table(jobs, count);
-  int code = print_messages(jobs, count);
-  printf("%s%d built (%d from the cache), %d failed, %d spilling, %.2f s\n", failed < count ? "\n" : "", count - failed,
-         cached, failed, spilling, seconds);
+  code = print_messages(jobs, count);
+  print_warnings(jobs, count);
+  printf("%s%d built (%d from the cache), %d failed, %d spilling, %d with advisories, %.2f s\n",
+         failed < count ? "\n" : "", count - failed, cached, failed, spilling, advised, seconds);
   return code;
 }
 
@@ -274,6 +304,7 @@ static int run(int count, char **arguments) {
     for (int n = 0; n < jobs_count; n++) {
       free(jobs[n].message);
       qkv_string_free(jobs[n].report.notes);
+      qkv_string_free(jobs[n].report.advisories);
     }
   }
   qkv_close(engine);
@@ -286,11 +317,12 @@ const cli_command cli_build_command = {
     "build",
     "SPEC...",
     "compile kernels into the cache and print what they need",
-    "One row per kernel: registers per thread, bytes spilled (stores and loads), bytes of shared memory, threads, "
-    "bytes of\n"
-    "the image, seconds. --arch takes a list: sm_80,sm_90a. All specs are tried; the exit code is that of the first "
-    "that\n"
-    "failed. Without --arch: the GPU's architecture, sm_80 when there is none. Needs no GPU.",
+    "One row per kernel: registers per thread, bytes spilled (stores and loads), how often the compiler says that "
+    "speed "
+    "is\n"
+    "lost (a warning tells why), bytes of shared memory, threads, bytes of the image, seconds. --arch takes a list:\n"
+    "sm_80,sm_90a. All specs are tried; the exit code is that of the first that failed. Without --arch: the GPU's\n"
+    "architecture, sm_80 when there is none. Needs no GPU.",
     options,
     1,
     -1,

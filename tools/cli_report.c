@@ -51,6 +51,13 @@ void cli_error(const char *format, ...) {
   va_end(arguments);
 }
 
+void cli_warning(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  say("warning", "33", format, arguments);
+  va_end(arguments);
+}
+
 void cli_note(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);

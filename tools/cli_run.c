@@ -337,6 +337,7 @@ static int run(int count, char **arguments) {
     free(again);
   }
   qkv_string_free(result.build.notes);
+  qkv_string_free(result.build.advisories);
   problem_free(&p);
   return code;
 }

@@ -109,6 +109,32 @@ def test_compile_error_names_the_template_line(fresh, small, tmp_path):
 
 
 @needs_nvrtc
+def test_lost_speed_is_told(fresh, small, tmp_path):
+    """A planted loss shows in the table, as a warning and as JSON, from the compiler and from the cache alike."""
+    root = os.path.join(os.path.dirname(__file__), "..", "..", "templates", "kernels")
+    text = open(os.path.join(root, "attention_forward_sm80.cu")).read()
+    kernels = tmp_path / "templates" / "kernels"
+    kernels.mkdir(parents=True)
+    other = 'extern "C" __global__ void other() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }'
+    (kernels / "attention_forward_sm80.cu").write_text(text + "\n" + other + "\n")
+    words = ["build", small, "--arch", "sm_90a", "--family", "attention_forward_sm80"]
+    planted = [*words, "--template-path", tmp_path / "templates"]
+    warning = "qkvc: warning: small sm_90a: qkv_kernel: setmaxnreg ignored (C7508): "
+    for times in range(2):
+        result = fresh(*planted)
+        assert result.err.count(warning) == result.err.count("\n") == 1, result
+        assert re.search(r"^small +sm_90a +qkv_kernel +\d+ +0 +1 ", result.out, re.M), result
+        assert f"1 built ({times} from the cache), 0 failed, 0 spilling, 1 with advisories" in result.out, result
+        result = fresh(*planted, "--json")
+        row = result.json()["builds"][0]
+        assert row["advisories"].startswith("qkv_kernel: setmaxnreg ignored (C7508): "), result
+        assert row["kernels"][0]["ignored_setmaxnreg"] == 1 and row["kernels"][0]["serialised_wgmma"] == 0, result
+        assert warning in result.err, result
+    result = fresh(*words)
+    assert not result.err and "0 with advisories" in result.out, result
+
+
+@needs_nvrtc
 def test_read_only_cache(fresh, small, tmp_path):
     """A cache that cannot be written costs one warning, never the build. Root may write anywhere, so the folder is a file."""
     blocked = tmp_path / "blocked"

@@ -1,5 +1,6 @@
 /* test_build.c: one job per key, with a compiler that does what the test says: who asks for a rebuild never gets what a
- * slower reader took from the cache, a failure reaches all who wait, and nothing of it is published. */
+ * slower reader took from the cache, a failure reaches all who wait, and nothing of it is published. And what a log
+ * says of lost speed reaches the engine's log. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -165,8 +166,36 @@ static void test_failure_is_shared(void **state) {
   assert_int_equal(later.from_cache, 0);
 }
 
+static void collect(qkv_log_level level, const char *message, void *user) {
+  text_printf(user, "%d %s\n", (int)level, message);
+}
+
+/* Who prepares a kernel is warned of lost speed, of each entry, compiled or from the cache. */
+static void test_lost_speed_is_logged(void **state) {
+  (void)state;
+  static const char log[] = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to "
+                            "determine register count at entry.\n"
+                            "ptxas info    : Compiling entry function 'b' for 'sm_90a'\n"
+                            "ptxas info    : Compiling entry function 'a' for 'sm_90a'\n";
+  text got = {0};
+  manifest m = {.family = "family", .arch = "sm_90a", .schedule = "x=1", .nlaunches = 2};
+  strcpy(m.launches[0].entry, "a");
+  strcpy(m.launches[1].entry, "b");
+  engine->log = collect, engine->log_user = &got;
+  log_warn(engine, log, "spec", &m);
+  log_warn(engine, "", "spec", &m);
+  log_warn(engine, NULL, "spec", &m);
+  assert_string_equal(got.bytes, "1 spec, family (x=1) for sm_90a: a: setmaxnreg ignored (C7508): launch bounds do not "
+                                 "fix the registers at entry\n"
+                                 "1 spec, family (x=1) for sm_90a: b: setmaxnreg ignored (C7508): launch bounds do not "
+                                 "fix the registers at entry\n");
+  engine->log = NULL;
+  text_free(&got);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {TEST(test_rebuild_passes_a_reader), TEST(test_failure_is_shared)};
+  const struct CMUnitTest tests[] = {TEST(test_rebuild_passes_a_reader), TEST(test_failure_is_shared),
+                                     TEST(test_lost_speed_is_logged)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

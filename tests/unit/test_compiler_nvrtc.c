@@ -17,7 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "compile_log.h"
 #include "device.h"
 
 static const char probe[] = "extern \"C\" __global__ void probe(float *p) { p[threadIdx.x] = 1.0f; }\n";
@@ -274,72 +273,10 @@ static void test_threads(void **state) {
   }
 }
 
-static void test_log_places(void **state) {
-  (void)state;
-  static const struct {
-    const char *line;
-    int number, column; /* number 0: no place */
-    const char *rest;
-  } rows[] = {
-      {"kernel.cu(12): error: x", 12, 0, "error: x"},
-      {"kernel.cu:7:3: warning: y", 7, 3, "warning: y"},
-      {"kernel.cu:7: note", 7, 0, "note"},
-      {"/tmp/a b/kernel.cu(1): x", 0, 0, NULL},
-      {"ptxas info    : Used 7 registers", 0, 0, NULL},
-      {"(12): error", 0, 0, NULL},
-      {"kernel.cu(12 error", 0, 0, NULL},
-      {"kernel.cu(): error", 0, 0, NULL},
-      {"kernel.cu(99999999999): error", 2147483647, 0, "error"},
-      {"", 0, 0, NULL},
-  };
-  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
-    log_place place;
-    int found = log_parse_place(rows[n].line, &place);
-    if (found != (rows[n].number > 0))
-      fail_msg("'%s' %s", rows[n].line, found ? "was read as a place" : "was not read as a place");
-    if (!found)
-      continue;
-    assert_int_equal(place.line, rows[n].number);
-    assert_int_equal(place.column, rows[n].column);
-    assert_string_equal(place.rest, rows[n].rest);
-  }
-}
-
-static void test_log_resources(void **state) {
-  (void)state;
-  static const char log[] = "ptxas info    : 0 bytes gmem\n"
-                            "ptxas info    : Compiling entry function 'b' for 'sm_90a'\n"
-                            "ptxas info    : Function properties for b\n"
-                            "ptxas         .     48 bytes stack frame, 16 bytes spill stores, 20 bytes spill loads\n"
-                            "ptxas info    : Function properties for helper\n"
-                            "ptxas         .     8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
-                            "ptxas info    : Used 168 registers, used 1 barriers, 1024 bytes smem\n"
-                            "ptxas info    : Compiling entry function 'a' for 'sm_90a'\n"
-                            "ptxas info    : Used 255 registers";
-  device_resources r;
-  log_resources(log, "b", &r);
-  assert_int_equal(r.registers, 168);
-  assert_int_equal(r.spill_stores, 16);
-  assert_int_equal(r.spill_loads, 20);
-  assert_int_equal(r.stack, 48);
-  assert_int_equal(r.shared_bytes, 1024);
-  log_resources(log, "a", &r);
-  assert_int_equal(r.registers, 255);
-  assert_int_equal(r.shared_bytes + r.stack + r.spill_stores, 0);
-  log_resources("", "a", &r);
-  assert_int_equal(r.registers, -1);
-  log_resources(NULL, "a", &r);
-  assert_int_equal(r.registers, -1);
-  static const char note[] =
-      "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized";
-  assert_true(log_is_note(note, sizeof note - 1));
-  assert_false(log_is_note(log, 28));
-}
-
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found),     cmocka_unit_test(test_places),
-      cmocka_unit_test(test_log_places), cmocka_unit_test(test_log_resources), cmocka_unit_test(test_compiles),
-      cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_refusals),      cmocka_unit_test(test_threads)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_stub),       cmocka_unit_test(test_not_found),
+                                     cmocka_unit_test(test_places),     cmocka_unit_test(test_compiles),
+                                     cmocka_unit_test(test_same_bytes), cmocka_unit_test(test_refusals),
+                                     cmocka_unit_test(test_threads)};
   return cmocka_run_group_tests(tests, build_stubs, remove_stubs);
 }

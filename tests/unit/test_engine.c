@@ -451,6 +451,28 @@ static void test_compile_error(void **state) {
   qkv_close(e);
 }
 
+/* A warm start tells of lost speed as the cold one did: the log is in the cache. */
+static void test_advisories(void **state) {
+  (void)state;
+  if (!have_nvrtc())
+    skip();
+  override_template("extern \"C\" __global__ void other() { asm volatile(\"setmaxnreg.inc.sync.aligned.u32 240;\"); }");
+  qkv_engine *e = open_with_templates();
+  for (int warm = 0; warm < 2; warm++) {
+    qkv_build_report report = build_tiny(e, "sm_90a", QKV_OK);
+    assert_int_equal(report.from_cache, warm);
+    assert_int_equal(report.entries[0].ignored_setmaxnreg, 1);
+    assert_int_equal(report.entries[0].serialised_wgmma + report.entries[0].added_waits, 0);
+    assert_string_equal(report.advisories, "qkv_kernel: setmaxnreg ignored (C7508): launch bounds do not fix the "
+                                           "registers at entry\n");
+    assert_non_null(strstr(report.notes, "'setmaxnreg' ignored"));
+    qkv_string_free(report.notes);
+    qkv_string_free(report.advisories);
+  }
+  assert_int_equal(counters_of(e).compiles, 1);
+  qkv_close(e);
+}
+
 /* ---- Threads ---- */
 
 typedef struct worker {
@@ -467,6 +489,7 @@ static void *work(void *user) {
   o.schedule = w->schedule;
   w->status = qkv_build(w->engine, w->spec, &o, &report);
   qkv_string_free(report.notes);
+  qkv_string_free(report.advisories);
   return NULL;
 }
 
@@ -591,11 +614,11 @@ static void test_locale(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {TEST(test_names),          TEST(test_bad_options),   TEST(test_null_handles),
-                                     TEST(test_environment),    TEST(test_older_structs), TEST(test_spec),
-                                     TEST(test_bad_specs),      TEST(test_generate),      TEST(test_build_and_cache),
-                                     TEST(test_cache_calls),    TEST(test_disabled_jit),  TEST(test_unusable_cache),
-                                     TEST(test_template_error), TEST(test_compile_error), TEST(test_threads),
-                                     TEST(test_explain),        TEST(test_doctor),        TEST(test_locale)};
+  const struct CMUnitTest tests[] = {
+      TEST(test_names),           TEST(test_bad_options),   TEST(test_null_handles), TEST(test_environment),
+      TEST(test_older_structs),   TEST(test_spec),          TEST(test_bad_specs),    TEST(test_generate),
+      TEST(test_build_and_cache), TEST(test_cache_calls),   TEST(test_disabled_jit), TEST(test_unusable_cache),
+      TEST(test_template_error),  TEST(test_compile_error), TEST(test_advisories),   TEST(test_threads),
+      TEST(test_explain),         TEST(test_doctor),        TEST(test_locale)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,8 +190,8 @@ class Engine(_Handle):
 
     def build(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False):
         """Compiles one kernel for any architecture (no GPU needed) and reports: family, arch, schedule, key,
-        from_cache, the seconds of render, compile and load, image_bytes, notes, and per entry registers, spills,
-        stack, shared memory and threads."""
+        from_cache, the seconds of render, compile and load, image_bytes, notes, advisories (a list: what the compiler
+        says costs speed), and per entry registers, spills, stack, shared memory, threads and counts of advisories."""
         options = self._build_options(arch, family, phase, schedule, unaligned)
         report = c.BuildReport()
         spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
@@ -203,6 +203,7 @@ class Engine(_Handle):
             getattr(report, name).decode() for name in ("family", "arch", "schedule", "key"))
         result.from_cache = bool(report.from_cache)
         result.notes = c.take_string(c_void_p(report.notes))
+        result.advisories = c.take_string(c_void_p(report.advisories)).splitlines()
         result.entries = [
             SimpleNamespace(name=entry.name.decode(), **{name: getattr(entry, name)
                                                          for name, _ in c.BuildEntry._fields_[1:]})

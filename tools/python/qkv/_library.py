@@ -80,14 +80,15 @@ class BuildOptions(_Sized):
 
 class BuildEntry(ctypes.Structure):
     _fields_ = [("name", c_char * 64), ("registers", c_int), ("spill_stores", c_int), ("spill_loads", c_int),
-                ("stack", c_int), ("shared_bytes", c_int), ("threads", c_int)]
+                ("stack", c_int), ("shared_bytes", c_int), ("threads", c_int), ("serialised_wgmma", c_int),
+                ("ignored_setmaxnreg", c_int), ("added_waits", c_int), ("added_fences", c_int), ("warnings", c_int)]
 
 
 class BuildReport(_Sized):
     _fields_ = [("size", c_size_t), ("family", c_char * 64), ("arch", c_char * 16), ("schedule", c_char * 256),
                 ("key", c_char * 33), ("from_cache", c_int), ("render_seconds", c_double),
                 ("compile_seconds", c_double), ("load_seconds", c_double), ("image_bytes", c_int64),
-                ("nentries", c_int), ("entries", BuildEntry * 4), ("notes", c_void_p)]
+                ("nentries", c_int), ("entries", BuildEntry * 4), ("notes", c_void_p), ("advisories", c_void_p)]
 
 
 class Tensor(ctypes.Structure):
