@@ -15,7 +15,7 @@
 //% local carry = schedule.carry == 1
 //% local slab = "" -- where the warps' rows of O leave from
 //% if layout.store then
-//%   slab = "shared + " .. (layout.alias and "query_ring.stage * Q_BYTES" or "O_OFFSET") .. ", tile_row, "
+//%   slab = "shared + " .. (layout.alias and "query_ring.stage() * Q_BYTES" or "O_OFFSET") .. ", tile_row, "
 //% end
 //% header()
 
@@ -101,7 +101,8 @@ constexpr int ROWS_DONE = 4;
 
 // One thread fetches the tiles of Q, K and V that the consumers will ask for, in their order.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
-  ring query_ring, key_ring, value_ring;
+  ring<Q_BUFFERS> query_ring;
+  ring<STAGES> key_ring, value_ring;
   work_queue queue;
   for (unsigned number; (number = hand_out_work(p, shared, queue)) < work_count(p);) {
     const work_item work = work_of(p, number);
@@ -134,29 +135,29 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //%% One step of a consumer: the scores of `tile` are multiplied while P V of the tile before it is still running. With
 //%% `may_cross`, that tile may be the last one of the work before.
 //% local function step(masked, may_cross)
-      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
+      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage(), key_ring.parity());
       //% if taking_turns then
       bar_sync(TURN + warpgroup, 256);
       //% end
       wgmma_fence();
-      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage));
+      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage()));
       wgmma_commit();
       //% if hidden_rescale then
       if (moved) rescale_output(output, rescale);
       //% end
-      $(first_waits)mbar_wait(shared + V_FULL + 8 * value_ring.stage, value_ring.parity);
+      $(first_waits)mbar_wait(shared + V_FULL + 8 * value_ring.stage(), value_ring.parity());
       //% if hidden_rescale then
       wgmma_fence();
       //% end
-      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage));
+      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage()));
       wgmma_commit();
       //% if taking_turns then
       bar_arrive(TURN + (warpgroup + 1) % WARPGROUPS, 256);
       //% end
       wgmma_wait_1();
       keep(scores);
-      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
-      advance(key_ring, STAGES);
+      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage());
+      key_ring.advance();
       //% if may_cross then
       const row_state done_rows = rows;
       if (crossing) start_rows(rows);
@@ -166,8 +167,8 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       exponentiate(scores, rows);
       wgmma_wait_0();
       keep(output);
-      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage);
-      advance(value_ring, STAGES);
+      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage());
+      value_ring.advance();
       //% if may_cross then
       if (crossing) { // the output is that of the work before
         finish_rows(p, output, done_rows, done_row, done.h, done.b, lane);
@@ -191,7 +192,8 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   const bool leader = threadIdx.x % 128 == 0; // the warpgroup's thread that returns stages
   const int tile_row = 64 * warpgroup + 16 * warp; // the warp's first row in a tile of rows
   const int position = $(position); // of query row 0 in the KV sequence
-  ring query_ring, key_ring, value_ring;
+  ring<Q_BUFFERS> query_ring;
+  ring<STAGES> key_ring, value_ring;
   work_queue queue;
   //% if taking_turns then
   if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's
@@ -210,28 +212,28 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     clear_output(output);
     start_rows(rows);
 
-    mbar_wait(shared + Q_FULL + 8 * query_ring.stage, query_ring.parity);
+    mbar_wait(shared + Q_FULL + 8 * query_ring.stage(), query_ring.parity());
     if (tiles.begin < tiles.end) {
-      unsigned long long query = query_descriptor(shared, query_ring.stage, warpgroup);
+      unsigned long long query = query_descriptor(shared, query_ring.stage(), warpgroup);
       bool moved;
       float rescale[ROW_TILES][2];
       int tile = tiles.end - 1;
 
       // The last tile's scores, with no P V beside them yet.
-      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage, key_ring.parity);
+      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage(), key_ring.parity());
       //% if taking_turns then
       bar_sync(TURN + warpgroup, 256);
       //% end
       wgmma_fence();
-      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage));
+      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage()));
       wgmma_commit();
       //% if taking_turns then
       bar_arrive(TURN + (warpgroup + 1) % WARPGROUPS, 256);
       //% end
       wgmma_wait_0();
       keep(scores);
-      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage);
-      advance(key_ring, STAGES);
+      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage());
+      key_ring.advance();
       //% prepare_scores(first_masked)
       moved = move_references(scores, rows, rescale);
       exponentiate(scores, rows);
@@ -245,18 +247,23 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       int done_row = warp_row;
       for (;;) {
       //% end
-      //% if free_tiles and (mask.form ~= "all" or carry) then
-      for (; $(carry and "crossing || " or "")tile >= max(tiles.begin, tiles.free_end); --tile) { // the upper edge
+      //% if free_tiles then
+      //% local edges = bounded and mask.low_count > 0 and "edges" or "upper"
+      //% if edges == "edges" then
+      for (bool upper = true;; upper = false) {
+      //% end
+      //% if mask.form ~= "all" or carry then
+      for (; $(carry and "crossing || " or "")tile >= $(edges == "edges" and "(upper ? max(tiles.begin, tiles.free_end) : tiles.begin)" or "max(tiles.begin, tiles.free_end)"); --tile) { // an edge
         //% step(carry and first_masked or true, carry)
       }
       //% end
-      //% if free_tiles then
+      //% if edges == "edges" then
+      if (!upper) break;
+      //% end
       for (; tile >= $(bounded and "max(tiles.begin, tiles.free_begin)" or "tiles.begin"); --tile) { // every row sees every key
         //% step(false)
       }
-      //% if mask.low_count > 0 then
-      for (; tile >= tiles.begin; --tile) { // the lower edge
-        //% step(true)
+      //% if edges == "edges" then
       }
       //% end
       //% else
@@ -267,8 +274,8 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
 
       //% if not layout.alias then
       warp_sync();
-      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
-      advance(query_ring, Q_BUFFERS);
+      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage());
+      query_ring.advance();
       number = take_work(p, shared, queue, lane);
       //% end
       //% if carry then
@@ -279,8 +286,8 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       done = work, done_row = warp_row, crossing = true;
       work = next, hk = work.h / GROUP, warp_row = work.row_begin + tile_row;
       tiles = next_tiles, tile = tiles.end - 1;
-      query = query_descriptor(shared, query_ring.stage, warpgroup);
-      mbar_wait(shared + Q_FULL + 8 * query_ring.stage, query_ring.parity);
+      query = query_descriptor(shared, query_ring.stage(), warpgroup);
+      mbar_wait(shared + Q_FULL + 8 * query_ring.stage(), query_ring.parity());
       }
       //% end
 
@@ -288,19 +295,19 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       //% if hidden_rescale then
       if (moved) rescale_output(output, rescale);
       //% end
-      mbar_wait(shared + V_FULL + 8 * value_ring.stage, value_ring.parity);
+      mbar_wait(shared + V_FULL + 8 * value_ring.stage(), value_ring.parity());
       wgmma_fence();
-      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage));
+      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage()));
       wgmma_commit();
       wgmma_wait_0();
       keep(output);
-      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage);
-      advance(value_ring, STAGES);
+      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage());
+      value_ring.advance();
     }
     //% if not layout.alias then
     else {
-      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
-      advance(query_ring, Q_BUFFERS);
+      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage());
+      query_ring.advance();
       number = take_work(p, shared, queue, lane);
     }
     //% end
@@ -311,9 +318,9 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     store_output(p, output, $(slab)warp_row, work.h, work.b, lane);
     if (lane == 0) {
       bulk_wait_read_0();
-      mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage);
+      mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage());
     }
-    advance(query_ring, Q_BUFFERS);
+    query_ring.advance();
     number = take_work(p, shared, queue, lane);
     //% else
     store_output(p, output, $(slab)warp_row, work.h, work.b, lane);

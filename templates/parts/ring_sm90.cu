@@ -1,8 +1,11 @@
-// Where a ring of places in shared memory stands: the stage whose turn it is, and the parity of its phase.
-struct ring {
-  int stage = 0, parity = 0;
-};
+// Where a ring of places in shared memory stands: the place whose turn it is, and the parity of its phase.
+template <int STAGES> struct ring {
+  static constexpr bool COUNTS = (STAGES & (STAGES - 1)) == 0; // one counter tells both
+  unsigned place = 0, turn = 0;
 
-static __device__ __forceinline__ void advance(ring &r, int stages) {
-  if (++r.stage == stages) r.stage = 0, r.parity ^= 1;
-}
+  __device__ __forceinline__ int stage() const { return COUNTS ? place % STAGES : place; }
+  __device__ __forceinline__ int parity() const { return COUNTS ? place / STAGES % 2 : turn; }
+  __device__ __forceinline__ void advance() {
+    if (++place == STAGES && !COUNTS) place = 0, turn ^= 1;
+  }
+};

@@ -40,7 +40,7 @@ static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
 // one comes a number that is none.
 //% if schedule.scheduler == 2 then
 struct work_queue {
-  ring tickets;
+  ring<TICKETS> tickets;
   unsigned next = blockIdx.x;
 };
 
@@ -53,19 +53,19 @@ static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_qu
 
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
   const unsigned number = queue.next;
-  mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage, queue.tickets.parity ^ 1);
-  *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage) = number;
-  mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage);
-  advance(queue.tickets, TICKETS);
+  mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage(), queue.tickets.parity() ^ 1);
+  *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage()) = number;
+  mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage());
+  queue.tickets.advance();
   return number;
 }
 
 static __device__ __forceinline__ unsigned take_work(const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
-  mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage, queue.tickets.parity);
-  const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage);
+  mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
+  const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage());
   warp_sync();
-  if (lane == 0) mbar_arrive(shared + TICKET_EMPTY + 8 * queue.tickets.stage);
-  advance(queue.tickets, TICKETS);
+  if (lane == 0) mbar_arrive(shared + TICKET_EMPTY + 8 * queue.tickets.stage());
+  queue.tickets.advance();
   return number;
 }
 //% else

@@ -165,13 +165,13 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        if (is_large(rows.reference[r][half]) && rows.reference[r][half] != minus_infinity()) {
-          offset[r][half] = 0.0f;
+      for (int half = 0; half < 2; ++half) {
+        const bool large = fabsf(offset[r][half]) >= EXACT_LIMIT;
+        const float first = large ? rows.reference[r][half] : 0.0f;
+        offset[r][half] = large ? 0.0f : offset[r][half];
 #pragma unroll
-          for (int n = 0; n < N_TILES; ++n)
-            scores[r][n][2 * half] -= rows.reference[r][half], scores[r][n][2 * half + 1] -= rows.reference[r][half];
-        }
+        for (int n = 0; n < N_TILES; ++n) scores[r][n][2 * half] -= first, scores[r][n][2 * half + 1] -= first;
+      }
   }
   //% end
 #pragma unroll
