@@ -8,15 +8,8 @@
 //% local bounded = mask.form == "rows"
 //% local free_tiles = mask.form == "all" or (bounded and mask.exact)
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
-//% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
-//% local hidden_rescale = schedule.rescale == 1
-//% -- Whose turn comes later is told by the turn that the copies have landed.
-//% local first_waits = taking_turns and "if (warpgroup == 0) " or ""
+//% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0" -- of query row 0 among the keys
 //% local carry = schedule.carry == 1
-//% local slab = "" -- where the warps' rows of O leave from
-//% if layout.store then
-//%   slab = "shared + " .. (layout.alias and "query_ring.stage() * Q_BYTES" or "O_OFFSET") .. ", tile_row, "
-//% end
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
@@ -99,6 +92,8 @@ constexpr int ROWS_DONE = 4;
 
 //% include "parts/tile_store_sm90.cu"
 
+//% include "parts/consumer_sm90.cu"
+
 // One thread fetches the tiles of Q, K and V that the consumers will ask for, in their order.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
@@ -120,214 +115,94 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
   }
 }
 
-//%% Scores of `tile`, still raw products, to what the softmax takes. masked: a Lua condition, or the text of one in CUDA.
-//% local function prepare_scores(masked)
-      //% if not raw_scores then
-      transform_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% end
-      //% if type(masked) == "string" then
-      if ($(masked))
-        mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% elseif masked then
-      mask_scores(scores, p, tile, warp_row, position, work.h, hk, work.b, lane);
-      //% end
-//% end
-//%% One step of a consumer: the scores of `tile` are multiplied while P V of the tile before it is still running. With
-//%% `may_cross`, that tile may be the last one of the work before.
-//% local function step(masked, may_cross)
-      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage(), key_ring.parity());
-      //% if taking_turns then
-      bar_sync(TURN + warpgroup, 256);
-      //% end
-      wgmma_fence();
-      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage()));
-      wgmma_commit();
-      //% if hidden_rescale then
-      if (moved) rescale_output(output, rescale);
-      //% end
-      $(first_waits)mbar_wait(shared + V_FULL + 8 * value_ring.stage(), value_ring.parity());
-      //% if hidden_rescale then
-      wgmma_fence();
-      //% end
-      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage()));
-      wgmma_commit();
-      //% if taking_turns then
-      bar_arrive(TURN + (warpgroup + 1) % WARPGROUPS, 256);
-      //% end
-      wgmma_wait_1();
-      keep(scores);
-      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage());
-      key_ring.advance();
-      //% if may_cross then
-      const row_state done_rows = rows;
-      if (crossing) start_rows(rows);
-      //% end
-      //% prepare_scores(masked)
-      moved = move_references(scores, rows, rescale);
-      exponentiate(scores, rows);
-      wgmma_wait_0();
-      keep(output);
-      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage());
-      value_ring.advance();
-      //% if may_cross then
-      if (crossing) { // the output is that of the work before
-        finish_rows(p, output, done_rows, done_row, done.h, done.b, lane);
-        store_output(p, output, $(slab)done_row, done.h, done.b, lane);
-        clear_output(output);
-        crossing = moved = false;
-      }
-      //% end
-      round_probabilities(probabilities, scores);
-      //% if not hidden_rescale then
-      if (moved) rescale_output(output, rescale);
-      //% end
-//% end
-//%
-//% local edge = "tile >= tiles.free_end"
-//% if bounded and mask.low_count > 0 then edge = "tile < tiles.free_begin || " .. edge end
-//% local first_masked = not free_tiles or edge
-// A warpgroup's 64 rows of every tile.
+//% local free_end = "max(work.tiles.begin, work.tiles.free_end)"
+//% local free_begin = bounded and "max(work.tiles.begin, work.tiles.free_begin)" or "work.tiles.begin"
+//% local lower_edge = bounded and mask.low_count > 0
+//% local first_masked = not free_tiles and "true" or "tile >= work.tiles.free_end"
+//% if free_tiles and lower_edge then first_masked = "tile < work.tiles.free_begin || " .. first_masked end
+//% local edge_step = carry and "step<true>" or "step"
+//% local free_step = carry and "step<false>" or "step"
+//% local edge_masked = carry and first_masked or "true"
+//% local crossing = carry and "c.crossing || " or ""
+// All tiles of a work but the first, from the last key to the first one.
+static __device__ __forceinline__ void middle_steps(
+    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile) {
+  //% if not free_tiles then
+  for (; $(crossing)tile >= work.tiles.begin; --tile) $(edge_step)(c, p, work, query, tile, true);
+  //% elseif lower_edge then
+  for (bool upper = true;; upper = false) {
+    const int edge_end = upper ? $(free_end) : work.tiles.begin;
+    for (; $(crossing)tile >= edge_end; --tile) $(edge_step)(c, p, work, query, tile, $(edge_masked));
+    if (!upper) break;
+    for (; tile >= $(free_begin); --tile) $(free_step)(c, p, work, query, tile, false);
+  }
+  //% else
+  //%   if bounded or carry then
+  for (; $(crossing)tile >= $(free_end); --tile) $(edge_step)(c, p, work, query, tile, $(edge_masked));
+  //%   end
+  for (; tile >= $(free_begin); --tile) $(free_step)(c, p, work, query, tile, false);
+  //% end
+}
+
+// A warpgroup's 64 rows of every tile of rows.
 static __device__ __forceinline__ void consume(const qkv_params &p, unsigned shared, int warpgroup) {
-  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  const bool leader = threadIdx.x % 128 == 0; // the warpgroup's thread that returns stages
-  const int tile_row = 64 * warpgroup + 16 * warp; // the warp's first row in a tile of rows
-  const int position = $(position); // of query row 0 in the KV sequence
-  ring<Q_BUFFERS> query_ring;
-  ring<STAGES> key_ring, value_ring;
+  consumer c;
+  c.shared = shared, c.warpgroup = warpgroup, c.lane = threadIdx.x % 32, c.leader = threadIdx.x % 128 == 0;
   work_queue queue;
   //% if taking_turns then
   if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's
   //% end
 
-  unsigned number = take_work(p, shared, queue, lane);
+  unsigned number = take_work(p, shared, queue, c.lane);
   while (number < work_count(p)) {
-    work_item work = work_of(p, number);
-    int hk = work.h / GROUP, warp_row = work.row_begin + tile_row;
-    tile_range tiles = visible_tiles(p, work.row_begin, position, work.h, hk, work.b);
-
-    float scores[ROW_TILES][N_TILES][4];
-    float output[ROW_TILES][V_TILES][4];
-    row_state rows;
-    unsigned probabilities[PV_STEPS][4];
-    clear_output(output);
-    start_rows(rows);
-
-    mbar_wait(shared + Q_FULL + 8 * query_ring.stage(), query_ring.parity());
-    if (tiles.begin < tiles.end) {
-      unsigned long long query = query_descriptor(shared, query_ring.stage(), warpgroup);
-      bool moved;
-      float rescale[ROW_TILES][2];
-      int tile = tiles.end - 1;
-
-      // The last tile's scores, with no P V beside them yet.
-      $(first_waits)mbar_wait(shared + K_FULL + 8 * key_ring.stage(), key_ring.parity());
-      //% if taking_turns then
-      bar_sync(TURN + warpgroup, 256);
-      //% end
-      wgmma_fence();
-      multiply_query_key(scores, query, key_descriptor(shared, key_ring.stage()));
-      wgmma_commit();
-      //% if taking_turns then
-      bar_arrive(TURN + (warpgroup + 1) % WARPGROUPS, 256);
-      //% end
-      wgmma_wait_0();
-      keep(scores);
-      if (leader) mbar_arrive(shared + K_EMPTY + 8 * key_ring.stage());
-      key_ring.advance();
-      //% prepare_scores(first_masked)
-      moved = move_references(scores, rows, rescale);
-      exponentiate(scores, rows);
-      round_probabilities(probabilities, scores);
-      moved = false; // there is no output yet
+    row_work work = work_rows(p, c, work_of(p, number));
+    mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+    if (work.tiles.begin < work.tiles.end) {
+      unsigned long long query = query_descriptor(shared, c.queries.stage(), warpgroup);
+      int tile = work.tiles.end - 1;
+      first_step(c, p, work, query, tile, $(first_masked));
       --tile;
-
       //% if carry then
-      bool crossing = false; // into the next work: its first scores beside the last P V of this one
-      work_item done = work;
-      int done_row = warp_row;
-      for (;;) {
-      //% end
-      //% if free_tiles then
-      //% local edges = bounded and mask.low_count > 0 and "edges" or "upper"
-      //% if edges == "edges" then
-      for (bool upper = true;; upper = false) {
-      //% end
-      //% if mask.form ~= "all" or carry then
-      for (; $(carry and "crossing || " or "")tile >= $(edges == "edges" and "(upper ? max(tiles.begin, tiles.free_end) : tiles.begin)" or "max(tiles.begin, tiles.free_end)"); --tile) { // an edge
-        //% step(carry and first_masked or true, carry)
+      c.crossing = false;
+      for (;;) { // from work to work
+        middle_steps(c, p, work, query, tile);
+        release_query(c);
+        number = take_work(p, shared, queue, c.lane);
+        if (number >= work_count(p)) break;
+        const row_work next = work_rows(p, c, work_of(p, number));
+        if (next.tiles.begin >= next.tiles.end) break;
+        c.done = work, c.crossing = true;
+        work = next, tile = work.tiles.end - 1;
+        query = query_descriptor(shared, c.queries.stage(), warpgroup);
+        mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
       }
-      //% end
-      //% if edges == "edges" then
-      if (!upper) break;
-      //% end
-      for (; tile >= $(bounded and "max(tiles.begin, tiles.free_begin)" or "tiles.begin"); --tile) { // every row sees every key
-        //% step(false)
-      }
-      //% if edges == "edges" then
-      }
-      //% end
       //% else
-      for (; $(carry and "crossing || " or "")tile >= tiles.begin; --tile) {
-        //% step(true, carry)
-      }
+      middle_steps(c, p, work, query, tile);
+      //%   if not layout.alias then
+      release_query(c);
+      number = take_work(p, shared, queue, c.lane);
+      //%   end
       //% end
-
+      last_output(c);
+    } else {
+      clear_output(c.output);
+      start_rows(c.rows);
       //% if not layout.alias then
-      warp_sync();
-      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage());
-      query_ring.advance();
-      number = take_work(p, shared, queue, lane);
+      release_query(c);
+      number = take_work(p, shared, queue, c.lane);
       //% end
-      //% if carry then
-      if (number >= work_count(p)) break;
-      const work_item next = work_of(p, number);
-      const tile_range next_tiles = visible_tiles(p, next.row_begin, position, next.h, next.h / GROUP, next.b);
-      if (next_tiles.begin >= next_tiles.end) break;
-      done = work, done_row = warp_row, crossing = true;
-      work = next, hk = work.h / GROUP, warp_row = work.row_begin + tile_row;
-      tiles = next_tiles, tile = tiles.end - 1;
-      query = query_descriptor(shared, query_ring.stage(), warpgroup);
-      mbar_wait(shared + Q_FULL + 8 * query_ring.stage(), query_ring.parity());
-      }
-      //% end
-
-      // P V of the first tile.
-      //% if hidden_rescale then
-      if (moved) rescale_output(output, rescale);
-      //% end
-      mbar_wait(shared + V_FULL + 8 * value_ring.stage(), value_ring.parity());
-      wgmma_fence();
-      multiply_probability_value(output, probabilities, value_descriptor(shared, value_ring.stage()));
-      wgmma_commit();
-      wgmma_wait_0();
-      keep(output);
-      if (leader) mbar_arrive(shared + V_EMPTY + 8 * value_ring.stage());
-      value_ring.advance();
     }
-    //% if not layout.alias then
-    else {
-      if (lane == 0) mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage());
-      query_ring.advance();
-      number = take_work(p, shared, queue, lane);
-    }
-    //% end
-
-    finish_rows(p, output, rows, warp_row, work.h, work.b, lane);
     //% if layout.alias then
-    bar_sync(ROWS_DONE + warpgroup, 128); // the warpgroup no longer reads its rows of Q
-    store_output(p, output, $(slab)warp_row, work.h, work.b, lane);
-    if (lane == 0) {
-      bulk_wait_read_0();
-      mbar_arrive(shared + Q_EMPTY + 8 * query_ring.stage());
-    }
-    query_ring.advance();
-    number = take_work(p, shared, queue, lane);
+    bar_sync(ROWS_DONE + warpgroup, 128); // the warpgroup no longer reads its rows of Q: O takes their place
+    leave(c, p, work, c.rows);
+    release_query(c);
+    number = take_work(p, shared, queue, c.lane);
     //% else
-    store_output(p, output, $(slab)warp_row, work.h, work.b, lane);
+    leave(c, p, work, c.rows);
     //% end
   }
   //% if layout.store and not layout.alias then
-  if (lane == 0) bulk_wait_read_0();
+  if (c.lane == 0) bulk_wait_read_0();
   //% end
 }
 

@@ -1,9 +1,9 @@
 -- attention_forward_sm90: fused attention for Hopper: TMA, wgmma, mbarriers, one producer thread, one to three consumer
 -- warpgroups.
 --
--- One block works through tiles of 64 query rows per consumer warpgroup. The producer fetches Q and rings of K and V tiles
--- by tensor maps; a consumer warpgroup keeps its rows' scores, probabilities and output in registers. The output leaves by
--- tensor stores while the next tile begins.
+-- One block works through tiles of 64 query rows per consumer warpgroup. The producer fetches Q and rings of K and V
+-- tiles by tensor maps; a consumer warpgroup keeps its rows' scores, probabilities and output in registers. The output
+-- leaves by tensor stores while the next tile begins.
 
 local attention = library("attention")
 
@@ -103,8 +103,8 @@ return {
     local dim = math.max(v.dim_qk, v.dim_v)
     local longest_first = mask.form == "rows" and mask.high_count > 0
     local function schedule(warpgroups, tile_n, changes)
-      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 1, carry = 0,
-                 o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1, l2_mib = longest_first and 16 or 0}
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8,
+                 q_buffers = 1, carry = 0, o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1, l2_mib = longest_first and 16 or 0}
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
     end
@@ -136,7 +136,9 @@ return {
 
   describe = function(v, s)
     local m, b = layout(v, s), budget(s.warpgroups)
-    local function rows(tile, dim) return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled" end
+    local function rows(tile, dim)
+      return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled"
+    end
     local scores = m.tile_m * s.tile_n
     return {
       "shared memory, bytes:",

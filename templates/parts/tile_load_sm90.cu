@@ -1,14 +1,14 @@
 //%% Tiles of Q, K and V by tensor maps into shared memory, ring by ring. What lies outside of a tensor arrives as zero.
 //% local loads = {
-//%   {what = "The rows of a tile of Q", name = "query", tensor = "q", kind = "Q", copy = "tma_load_4d", first = "row_begin", rows = "row_begin",
-//%    offset = "ring.stage() * Q_BYTES", width = "QK_WIDTH", panels = "QK_PANELS", bytes = "QK_PANELS * Q_PANEL",
-//%    stages = "Q_BUFFERS"},
-//%   {what = "A tile of K", name = "key", tensor = "k", kind = "K", copy = "tma_load_4d_evict_last", first = "tile", rows = "tile * TILE_N",
-//%    offset = "K_OFFSET + ring.stage() * K_BYTES", width = "QK_WIDTH", panels = "QK_PANELS", bytes = "K_BYTES",
-//%    stages = "STAGES"},
-//%   {what = "A tile of V", name = "value", tensor = "v", kind = "V", copy = "tma_load_4d_evict_last", first = "tile", rows = "tile * TILE_N",
-//%    offset = "V_OFFSET + ring.stage() * V_BYTES", width = "V_WIDTH", panels = "V_PANELS", bytes = "V_BYTES",
-//%    stages = "STAGES"},
+//%   {what = "The rows of a tile of Q", name = "query", tensor = "q", kind = "Q", copy = "tma_load_4d",
+//%    first = "row_begin", rows = "row_begin", offset = "ring.stage() * Q_BYTES", width = "QK_WIDTH",
+//%    panels = "QK_PANELS", bytes = "QK_PANELS * Q_PANEL", stages = "Q_BUFFERS"},
+//%   {what = "A tile of K", name = "key", tensor = "k", kind = "K", copy = "tma_load_4d_evict_last",
+//%    first = "tile", rows = "tile * TILE_N", offset = "K_OFFSET + ring.stage() * K_BYTES", width = "QK_WIDTH",
+//%    panels = "QK_PANELS", bytes = "K_BYTES", stages = "STAGES"},
+//%   {what = "A tile of V", name = "value", tensor = "v", kind = "V", copy = "tma_load_4d_evict_last",
+//%    first = "tile", rows = "tile * TILE_N", offset = "V_OFFSET + ring.stage() * V_BYTES", width = "V_WIDTH",
+//%    panels = "V_PANELS", bytes = "V_BYTES", stages = "STAGES"},
 //% }
 //% for _, load in ipairs(loads) do
 // $(load.what) into its ring, once the place is free.
@@ -19,7 +19,8 @@ static __device__ __forceinline__ void load_$(load.name)(
   mbar_arrive_expect_tx(full, $(load.bytes));
 #pragma unroll
   for (int panel = 0; panel < $(load.panels); ++panel)
-    $(load.copy)(to + panel * $(load.kind)_PANEL, &p.$(load.tensor)_map, full, panel * $(load.width), $(load.rows), head, b);
+    $(load.copy)(to + panel * $(load.kind)_PANEL, &p.$(load.tensor)_map, full,
+    $((" "):rep(#load.copy))panel * $(load.width), $(load.rows), head, b);
   ring.advance();
 }
 
