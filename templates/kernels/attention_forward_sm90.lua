@@ -115,8 +115,10 @@ return {
     end
     if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
     if dim <= 64 then return schedule(3, 128, {stages = 3}) end
-    if dim <= 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
-    if v.dim_v <= 128 and v.dim_qk <= 192 then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end
+    if dim <= 96 then return schedule(3, dim <= 72 and 128 or 112, {q_buffers = 1}) end
+    if dim < 128 then return schedule(2, 128, {order = 0}) end
+    if dim == 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
+    if dim <= 160 or (v.dim_v <= 128 and dim <= 192) then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end
     if dim <= 192 then return schedule(2, 112, {q_buffers = 1, o_buffer = 0}) end
     return schedule(2, uneven and not short and 80 or 64, {q_buffers = 1, o_buffer = 0})
   end,
