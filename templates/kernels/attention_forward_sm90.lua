@@ -100,15 +100,15 @@ return {
   },
 
   -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
-  -- the rows see different numbers of keys, blocks take tickets; but of short sequences, which the declared maximum tells,
-  -- fixed shares are as even, and the heads' rows stay together.
+  -- the rows see different numbers of keys, blocks take tickets; but of short sequences, which the declared maximum
+  -- tells, fixed shares are as even, and the heads' rows stay together.
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
     local uneven = mask.form == "rows" and mask.high_count > 0
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
-      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 2,
-                 carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8,
+                 q_buffers = 2, carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
