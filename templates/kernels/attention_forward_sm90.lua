@@ -147,7 +147,8 @@ return {
     end
     local m = layout(v, s)
     if m.alias and m.qk.bytes ~= m.v.bytes then
-      return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d"):format(m.v.bytes, m.qk.bytes)
+      return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d")
+        :format(m.v.bytes, m.qk.bytes)
     end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
