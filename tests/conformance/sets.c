@@ -92,7 +92,7 @@ static const row invariance_rows[] = {
     {false, "a constant added to the logits of a row", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=130 {,mask='causal'} {,score='s + bias[h, i, k]',softcap=5} check=shifted_logits"},
     {true, "a sink of -inf is none", "dim=16 hq=2 lq=17 lk=70 mask='causal' sink=minus_inf check=no_sink"},
     {false, "a sink of -inf is none", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=130 {,mask='causal'} sink=minus_inf check=no_sink"},
-    {true, "schedules", "dim=16 hq=2 lq=33 lk=130 mask='window(40, 0)' check=schedules"},
+    {true, "schedules", "dim=16 hq=3 hk=1 b=2 lq=70 lk=130 mask='window(40, 0)' check=schedules"},
     {false, "schedules", "dim={32,64,72,128,192,256} hq=4 hk=2 b=2 lq=130 lk={97,257} {,mask='causal',mask='window(16, 0)',mask='(q * 7 + k * 3) % 5 != 0' softcap=5,mask='causal' k=pitch1 sink=mixed outputs=all} check=schedules"},
     {false, "schedules, first tile all masked", "dim=64 lq=512 lk=512 mask='window(16, 0)' check=schedules"},
     {true, "families", "dim=16 hq=2 lq=17 lk=70 mask='causal' softcap=5 check=families"},
