@@ -164,13 +164,13 @@ static const char usage[] =
     "usage: conformance [options]\n"
     "  --device D      emu (default), cuda, cuda:N, or reference (tests the runner itself)\n"
     "  --arch A        generate for this architecture (default: the GPU's; sm_80 on emu)\n"
-    "  --set S         one of: quick grid invariance hard large sensitivity full (default quick)\n"
+    "  --set S         one of: quick grid invariance hard large orders sensitivity full (default quick)\n"
     "  --case LINE     one case, as a failure prints it\n"
     "  --filter TEXT   only cases whose line or title contains TEXT\n"
     "  --family NAME   the kernel family for every case that does not name one\n"
     "  --seed N        seed of the grid's sample\n"
     "  --emu-seed N    order of asynchronous work on emu\n"
-    "  --emu-seeds N   everything again under emulator seeds 1 to N\n"
+    "  --emu-seeds N   everything under emulator seeds 0 to N - 1: in order, in reverse, then at random\n"
     "  --jobs N        worker threads (default: one per processor, at most 16)\n"
     "  --csv FILE      appends outcome, error as a part of the tolerance, seconds, title, case\n"
     "  --list          prints the cases; --fields prints the fields of a case\n"
@@ -271,7 +271,7 @@ int main(int argc, char **argv) {
       printf("%s\n", line);
     }
   } else if (opt.emu_seeds > 0) {
-    for (int n = 1; n <= opt.emu_seeds && failed >= 0; n++) {
+    for (int n = 0; n < opt.emu_seeds && failed >= 0; n++) {
       printf("emulator seed %d: ", n);
       int more = run_all(&opt, &cases, (uint64_t)n);
       failed = more < 0 ? -1 : failed + more;
