@@ -136,6 +136,7 @@ static const row orders_rows[] = {
     {false, "O leaves through Q's place", SM90 "dim=40 lq=200 mask='window(20, 5)' sched='warpgroups=2,tile_n=32,stages=2,order=0,rescale=0,q_buffers=1,o_buffer=0,store=1,scheduler=2'"},
     {false, "O leaves through one of two Qs", SM90 "dim=72 lq=200 softcap=5 sched='warpgroups=3,tile_n=48,stages=1,order=1,rescale=0,q_buffers=2,o_buffer=0,store=1,scheduler=1'"},
     {false, "O leaves from the registers", SM90 "dim=24 dimv=48 lq=100 mask='k // 16 <= q // 16' sched='warpgroups=1,tile_n=16,stages=4,order=0,rescale=1,q_buffers=1,o_buffer=0,store=0,scheduler=0'"},
+    {false, "the next tile's scores beside this one's output", SM90 "dim=32 lq=230 mask='causal' sched='warpgroups=2,tile_n=16,stages=4,order=1,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2'"},
     {false, "tiles without a key", SM90 "dim=16 lq=300 mask='causal and k >= 60' sched='warpgroups=1,tile_n=16,stages=2,order=0,rescale=1,q_buffers=2,o_buffer=1,store=1,scheduler=2'"},
 };
 
