@@ -179,6 +179,25 @@ static void add_comment_lines(generation *g, lua_State *L, const char *lines) {
   }
 }
 
+/* The schedule, broken after a comma where a line would be too long. */
+static void add_schedule(generation *g, lua_State *L) {
+  enum { WIDTH = 116 };
+  const char *p = lua_pushfstring(L, "schedule: %s%s", *g->info.text ? g->info.text : "(no axes)",
+                                  g->request.unaligned ? "; any alignment" : "");
+  const char *indent = "";
+  for (size_t length; (length = strlen(p)) > 0; p += length, indent = "  ") {
+    const char *comma = p + WIDTH;
+    while (length > WIDTH && comma > p && comma[-1] != ',')
+      comma--;
+    if (length > WIDTH && comma > p)
+      length = (size_t)(comma - p);
+    const char *line = (lua_pushlstring(L, p, length), lua_pushfstring(L, "%s%s", indent, lua_tostring(L, -1)));
+    add_comment(g, L, line, line + strlen(line));
+    lua_pop(L, 2);
+  }
+  lua_pop(L, 1);
+}
+
 /* header(): what the file is, the spec, the schedule, and the family's own description. */
 static int header(lua_State *L) {
   generation *g = lua_touserdata(L, lua_upvalueindex(1));
@@ -190,9 +209,7 @@ static int header(lua_State *L) {
   add_comment_lines(g, L, "\n");
   add_comment_lines(g, L, g->canonical.bytes);
   add_comment_lines(g, L, "\n");
-  add_comment_lines(g, L,
-                    lua_pushfstring(L, "schedule: %s%s", *g->info.text ? g->info.text : "(no axes)",
-                                    g->request.unaligned ? "; any alignment" : ""));
+  add_schedule(g, L);
   char line[160];
   snprintf(line, sizeof line, "resources: %lld bytes of shared memory, %d threads, about %d registers a thread",
            (long long)r->shared_bytes, r->threads, r->registers);

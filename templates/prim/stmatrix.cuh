@@ -6,8 +6,10 @@
 //%   local suffix = trans == "" and "" or ".trans"
 //%   piece("stmatrix_x4" .. trans, function()
 // stmatrix.x4$(suffix).b16. | whole warp | writes shared memory like a plain store | sm_90
-static __device__ __forceinline__ void stmatrix_x4$(trans)(unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4$(suffix).shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+static __device__ __forceinline__ void stmatrix_x4$(trans)(
+    unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4$(suffix).shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
                : "memory");
 }
 //%   end)

@@ -30,7 +30,8 @@
 //%         local outputs = rows(count, 8, function(i) return '"+f"(d[' .. i .. '])' end)
 // wgmma.mma_async.m64n$(n)k16.f32.$(format): A from $(rs and "registers" or "shared memory"), B $(transposed == 1 and "MN" or "K")-major. | whole warpgroup |
 // complete after wgmma_wait | sm_90a
-static __device__ __forceinline__ void $(name)(float *d, $(a), unsigned long long b, int accumulate) {
+static __device__ __forceinline__ void $(name)(
+    float *d, $(a), unsigned long long b, int accumulate) {
   asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %$(first + 1), 0;\n"
                " wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(format).$(format) {"
                //% for r, row in ipairs(registers) do
@@ -47,7 +48,8 @@ static __device__ __forceinline__ void $(name)(float *d, $(a), unsigned long lon
 //%   end
 //% end
 //% piece("wgmma_fence", function()
-// wgmma.fence: orders the thread's accesses to accumulators and A registers before the wgmma that follow. | whole warpgroup | sm_90a
+// wgmma.fence: orders the thread's accesses to accumulators and A registers before the wgmma that follow. |
+// whole warpgroup | sm_90a
 static __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 //% end)
 //% piece("wgmma_commit", function()
@@ -61,6 +63,7 @@ static __device__ __forceinline__ void wgmma_wait_$(groups)() { asm volatile("wg
 //%   end)
 //% end
 //% piece("keep_f32", function()
-// No instruction: the compiler may not move accesses to this accumulator register across this place. | one thread | sm_80
+// No instruction: the compiler may not move accesses to this accumulator register across this place. |
+// one thread | sm_80
 static __device__ __forceinline__ void keep_f32(float &x) { asm volatile("" : "+f"(x)::"memory"); }
 //% end)
