@@ -342,8 +342,15 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
 
 static qkv_status emu_set_zero(device *d, void *memory, size_t bytes, qkv_stream stream) {
   (void)d, (void)stream;
-  memset(memory, 0, bytes);
-  return QKV_OK;
+  emu_lock();
+  bool ok = memory_contains(memory, bytes);
+  if (ok)
+    memset(memory, 0, bytes);
+  emu_unlock();
+  return ok ? QKV_OK
+            : error_set(QKV_INVALID_ARGUMENT,
+                        "%zu bytes at %p to be set to zero: not inside a live allocation of the emulated device", bytes,
+                        memory);
 }
 
 static qkv_status emu_tensor_map_encode(device *d, const device_tensor_map *map, void *encoded) {

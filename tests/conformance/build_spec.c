@@ -138,7 +138,7 @@ void spec_build(const test_case *c, char text[SPEC_TEXT]) {
     put(text, "  score: \"%s\"\n", c->score);
   if (c->mask[0])
     put(text, "  mask: \"%s\"\n", c->mask);
-  if (c->sink != SINK_NONE)
+  if (c->sink != SINK_ABSENT)
     put(text, "  sink: per_head\n");
   put(text, "  align: %s\n", c->top_left ? "top_left" : "bottom_right");
   const param_rule *rules[MAX_PARAMS];
@@ -163,6 +163,6 @@ void spec_build(const test_case *c, char text[SPEC_TEXT]) {
     }
     put(text, "}\n");
   }
-  const char *wanted[] = {"o, lse", "o", c->sink != SINK_NONE ? "o, lse, lse_with_sink" : "o, lse"};
+  const char *wanted[] = {"o, lse", "o", c->sink != SINK_ABSENT ? "o, lse, lse_with_sink" : "o, lse"};
   put(text, "outputs: [%s]\n", wanted[c->outputs]);
 }

@@ -51,7 +51,7 @@ static const field fields[] = {
     TEXT(softcap),
     TEXT(score),
     TEXT(mask),
-    WORD("sink", sink, sink_names, SINK_NONE),
+    WORD("sink", sink, sink_names, SINK_ABSENT),
     WORD("align", top_left, align_names, 0),
     WORD("outputs", outputs, outputs_names, OUTPUTS_O_LSE),
     INT(b, 1, true),

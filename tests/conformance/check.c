@@ -93,7 +93,7 @@ static void compare_o(const test_case *c, const inputs *in, const result *got, c
                       verdict *out) {
   tolerance tol = tolerance_of(c, in);
   double moved = fmin(1, expm1(2 * fmin(tol.apart, 1))); /* weight that logit errors can move between keys */
-  double to_sink = c->sink == SINK_NONE ? 0 : fmin(1, expm1(2 * fmin(tol.logit, 1)));
+  double to_sink = c->sink == SINK_ABSENT ? 0 : fmin(1, expm1(2 * fmin(tol.logit, 1)));
   int64_t group = in->hq / in->hk;
   for (int64_t b = 0; b < in->b; b++)
     for (int64_t h = 0; h < in->hq; h++) {

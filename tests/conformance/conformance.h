@@ -2,10 +2,11 @@
  *
  * A test case is one line of `name=value` fields (cases.c). From it come a spec (build_spec.c), the values of all
  * inputs (inputs.c), their memory with guards and odd layouts (tensors.c), a result computed by the device or by the
- * reference (solve.c), and a verdict: against the f64 reference (check.c) or against another run (invariances.c). The
- * sets of cases are tables (sets.c, grid.c); main.c runs them.
+ * reference (solve.c), and a verdict: against the f64 reference (check.c) or against another run (invariances.c), which
+ * may be that of another family or schedule (schedules.c). The sets of cases are tables (sets.c, grid.c); main.c runs
+ * them.
  *
- * Only runtime/qkv.h is used, so that what is proven is what a user gets. */
+ * Kernels are made and run through runtime/qkv.h only, so that what is proven is what a user gets. */
 #ifndef TESTS_CONFORMANCE_H
 #define TESTS_CONFORMANCE_H
 
@@ -18,9 +19,9 @@
 
 /* ---- Cases (cases.c) ---- */
 
-enum { TEXT_FIELD = 160, CASE_LINE = 1600, MESSAGE_SIZE = 600 };
+enum { TEXT_FIELD = 256, CASE_LINE = 2400, MESSAGE_SIZE = 1000 };
 
-typedef enum sink_kind { SINK_NONE, SINK_NORMAL, SINK_MINUS_INF, SINK_PLUS4, SINK_MINUS4, SINK_MIXED } sink_kind;
+typedef enum sink_kind { SINK_ABSENT, SINK_NORMAL, SINK_MINUS_INF, SINK_PLUS4, SINK_MINUS4, SINK_MIXED } sink_kind;
 typedef enum output_kind { OUTPUTS_O_LSE, OUTPUTS_O, OUTPUTS_ALL } output_kind;
 typedef enum guard_kind { GUARD_NAN, GUARD_NONE, GUARD_INF, GUARD_BIG, GUARD_ZERO } guard_kind;
 typedef enum value_kind {
@@ -184,7 +185,8 @@ void guarded_store(guarded *m, const float *canonical);
 int64_t guarded_load(const guarded *m, float *canonical);
 /* The tensor at a memory that starts as the buffer does. */
 qkv_tensor guarded_view(const guarded *m, void *memory);
-/* Whether every family accepts it when an op is prepared with limits.aligned_only: tensor maps know no negative strides. */
+/* Whether every family accepts it when an op is prepared with limits.aligned_only: tensor maps know no negative
+ * strides. */
 bool guarded_aligned(const guarded *m);
 /* Whether anything but the elements of an output changed; then says where. */
 bool guarded_intact(const guarded *m, char *message);
@@ -216,6 +218,8 @@ typedef struct session {
   qkv_engine *engine; /* NULL: results come from the reference, which tests the runner itself */
   pthread_mutex_t *device_lock;
   const char *family; /* of --family; a case's own wins */
+  const char *arch;   /* what kernels are generated for */
+  bool emulated;      /* the device is slow: fewer schedules */
   cached_op ops[OP_CACHE];
   int next_op;
 } session;
@@ -227,6 +231,18 @@ bool solve(session *s, const test_case *c, const inputs *in, result *out);
 bool solve_reference(const test_case *c, const inputs *in, result *out);
 void result_free(result *r);
 void session_close(session *s);
+
+/* ---- Families and schedules (schedules.c) ---- */
+
+enum { MAX_FAMILIES = 16 };
+
+/* The families that can do the case on the session's architecture, in the order of dispatch. aligned: all tensors may
+ * be read by tensor maps. Returns how many there are. */
+int families_of(const session *s, const test_case *c, bool aligned, char names[MAX_FAMILIES][TEXT_FIELD]);
+/* Draws up to `wanted` legal schedules of a family, such that every value of every axis occurs as soon as possible; the
+ * same case gives the same ones. A family without axes has one, the empty one. Returns how many there are. */
+int schedules_of(const session *s, const test_case *c, bool aligned, const char *family, int wanted,
+                 char texts[][TEXT_FIELD]);
 
 /* ---- Verdicts (check.c, invariances.c) ---- */
 

@@ -18,6 +18,17 @@ typedef struct axis {
 
 // clang-format off
 /* What both tables share. */
+#define DIMS                                                                                                           \
+  "dim=8", "dim=16", "dim=24", "dim=32", "dim=40", "dim=48", "dim=56", "dim=64", "dim=72", "dim=80", "dim=88",         \
+      "dim=96", "dim=104", "dim=112", "dim=120", "dim=128", "dim=136", "dim=144", "dim=152", "dim=160", "dim=168",     \
+      "dim=176", "dim=184", "dim=192", "dim=200", "dim=208", "dim=216", "dim=224", "dim=232", "dim=240", "dim=248",    \
+      "dim=256"
+/* None: that of Q and K, which every third spec keeps. */
+#define DIMS_V                                                                                                         \
+  "", "", "", "", "", "", "", "", "", "", "", "", "", "", "dimv=8", "dimv=16", "dimv=24", "dimv=32", "dimv=40",        \
+      "dimv=48", "dimv=56", "dimv=64", "dimv=72", "dimv=80", "dimv=88", "dimv=96", "dimv=104", "dimv=112",             \
+      "dimv=120", "dimv=128", "dimv=136", "dimv=144", "dimv=152", "dimv=160", "dimv=168", "dimv=176", "dimv=184",      \
+      "dimv=192", "dimv=200", "dimv=208", "dimv=216", "dimv=224", "dimv=232", "dimv=240", "dimv=248", "dimv=256"
 #define MASKS                                                                                                          \
   "", "mask='causal'", "mask='window(3, 0)'", "mask='window(16, 0)'", "mask='window(-1, 5)'",                          \
       "mask='window(7, 2)'", "mask='causal and q - k <= w'", "mask='causal and q - k < 20'", "mask='k < q - 3'",       \
@@ -33,6 +44,8 @@ typedef struct axis {
       "score='2 * tanh(s) - 0.25 * log(1 + abs(q - k))'", "score='s + where(h % 2 == 0, 0.125, -0.125) * min(q, k)'"
 #define SINKS "", "", "sink=normal", "sink=minus_inf outputs=all", "sink=plus4 outputs=all", "sink=minus4", "sink=mixed"
 #define DTYPES "", "dtype=f16", "out=f32", "dtype=f16 out=f32"
+/* Besides the first that can do it, which has another behind it for tensors that are not aligned. */
+#define FAMILIES "", "", "", "family=attention_forward_sm80"
 #define LAYOUTS_Q "", "", "", "q=bhtd", "q=padded", "q=base1", "q=inner2"
 #define LAYOUTS_KV                                                                                                     \
   "", "", "", "k=bhtd v=bhtd", "k=cache v=cache", "k=padded", "v=rows2", "k=reversed v=bhtd", "k=heads0 v=heads0",     \
@@ -42,11 +55,8 @@ typedef struct axis {
 #define GUARDS "", "guard=none", "guard=big"
 
 static const axis grid_axes[] = {
-    {true, {"dim=8",   "dim=16",  "dim=24",  "dim=32",  "dim=40",  "dim=48",  "dim=56",  "dim=64",  "dim=72",  "dim=80",
-            "dim=88",  "dim=96",  "dim=104", "dim=112", "dim=120", "dim=128", "dim=136", "dim=144", "dim=152", "dim=160",
-            "dim=168", "dim=176", "dim=184", "dim=192", "dim=200", "dim=208", "dim=216", "dim=224", "dim=232", "dim=240",
-            "dim=248", "dim=256", "dim=64",  "dim=128", "dim=192 dimv=128", "dim=64 dimv=128", "dim=40 dimv=72",
-            "dim=256 dimv=8", "dim=8 dimv=256", "dim=72 dimv=40"}},
+    {true, {DIMS, "dim=64", "dim=128"}},
+    {true, {DIMS_V}},
     {true, {"hq=1 hk=1",   "hq=2 hk=2",   "hq=4 hk=2",   "hq=3 hk=1",   "hq=6 hk=2",   "hq=8 hk=2",   "hq=5 hk=1",
             "hq=10 hk=2",  "hq=6 hk=1",   "hq=14 hk=2",  "hq=21 hk=3",  "hq=8 hk=1",   "hq=9 hk=1",   "hq=20 hk=2",
             "hq=11 hk=1",  "hq=24 hk=2",  "hq=13 hk=1",  "hq=14 hk=1",  "hq=15 hk=1",  "hq=32 hk=2",  "hq=71 hk=1",
@@ -56,6 +66,7 @@ static const axis grid_axes[] = {
     {true, {"", "", "softcap=5", "softcap=30.0"}},
     {true, {SINKS}},
     {true, {DTYPES}},
+    {true, {FAMILIES}},
     {true, {"", "align=top_left"}},
     {true, {"", "", "scale=0.25", "scale=-0.125"}},
     {false, {"lq=1 lk=1",    "lq=1 lk=2",     "lq=2 lk=1",    "lq=7 lk=7",    "lq=15 lk=16",  "lq=16 lk=15",  "lq=17 lk=17",
@@ -72,13 +83,15 @@ static const axis grid_axes[] = {
 
 /* The same for an emulator: small heads, and lengths of up to two tiles of rows and five of keys. */
 static const axis tiny_axes[] = {
-    {true, {"dim=8", "dim=16", "dim=24", "dim=32", "dim=40", "dim=64", "dim=72", "dim=128", "dim=40 dimv=72", "dim=64 dimv=24", "dim=200 dimv=256"}},
+    {true, {DIMS}},
+    {true, {DIMS_V}},
     {true, {"hq=1 hk=1", "hq=2 hk=2", "hq=3 hk=1", "hq=4 hk=2", "hq=5 hk=1", "hq=6 hk=2", "hq=7 hk=1"}},
     {true, {MASKS}},
     {true, {SCORES}},
     {true, {"", "", "softcap=5", "softcap=30.0"}},
     {true, {SINKS}},
     {true, {DTYPES}},
+    {true, {FAMILIES}},
     {true, {"", "align=top_left"}},
     {true, {"", "", "scale=0.25", "scale=-0.125"}},
     {false, {"lq=1 lk=1", "lq=1 lk=2", "lq=2 lk=1", "lq=7 lk=7", "lq=15 lk=17", "lq=17 lk=15", "lq=1 lk=65", "lq=5 lk=64",

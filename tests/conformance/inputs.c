@@ -117,7 +117,7 @@ static float *make_tensor(const test_case *c, which tensor, int layout, int64_t 
 }
 
 static float *make_sink(const test_case *c) {
-  if (c->sink == SINK_NONE)
+  if (c->sink == SINK_ABSENT)
     return NULL;
   float *sink = must_alloc((size_t)c->hq * sizeof(float));
   for (int64_t h = 0; h < c->hq; h++) {

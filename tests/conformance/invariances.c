@@ -64,7 +64,7 @@ static void against_base(base *a, const char *what, const test_case *c, const in
       compare_close(c, in, &got, &a->got, 2, a->out);
     if (a->out->outcome == FAILED && strncmp(a->out->message, what, strlen(what)) != 0) {
       char message[MESSAGE_SIZE];
-      snprintf(message, sizeof message, "%.100s: %.400s", what, a->out->message);
+      snprintf(message, sizeof message, "%.400s: %.500s", what, a->out->message);
       memcpy(a->out->message, message, sizeof message);
     }
   }
@@ -243,7 +243,7 @@ static bool *visibility(const test_case *c, const inputs *in, verdict *out) {
   test_case probe = *c;
   probe.dim = 8, probe.dimv = 256, probe.hk = 1;
   probe.score[0] = probe.softcap[0] = probe.scale[0] = '\0';
-  probe.sink = SINK_NONE;
+  probe.sink = SINK_ABSENT;
   probe.outputs = OUTPUTS_O;
   probe.dtype = QKV_F32, probe.kv = probe.out = 0;
   for (int64_t first = 0; first < in->lk && out->outcome != FAILED; first += 256) {
@@ -382,7 +382,7 @@ static void check_no_sink(session *s, const test_case *c, verdict *out) {
   if (base_open(&a, s, c, out)) {
     test_case other = *c;
     inputs in;
-    other.sink = SINK_NONE;
+    other.sink = SINK_ABSENT;
     inputs_make(&other, &in);
     against_base(&a, "without the sink", &other, &in, false);
     inputs_free(&in);
@@ -392,61 +392,49 @@ static void check_no_sink(session *s, const test_case *c, verdict *out) {
 
 /* ---- Other kernels of the same spec ---- */
 
-/* Schedules of attention_forward_sm80, from the smallest tiles to the largest; those a device or a dim cannot do are
- * skipped when the library refuses them as schedules. The first three differ in every axis and are all an emulator is
- * asked. */
-static const char *const schedules[] = {
-    "tile_m=16,tile_n=16,warps=1,stages=2,q_registers=0,blocks=1",
-    "tile_m=64,tile_n=48,warps=2,stages=3,q_registers=1,blocks=1",
-    "tile_m=32,tile_n=96,warps=2,stages=4,q_registers=0,blocks=2",
-    "tile_m=32,tile_n=16,warps=1,stages=3,q_registers=1,blocks=1",
-    "tile_m=64,tile_n=32,warps=4,stages=2,q_registers=1,blocks=2",
-    "tile_m=64,tile_n=64,warps=4,stages=2,q_registers=0,blocks=1",
-    "tile_m=64,tile_n=80,warps=2,stages=2,q_registers=0,blocks=1",
-    "tile_m=128,tile_n=32,warps=8,stages=3,q_registers=0,blocks=1",
-    "tile_m=128,tile_n=64,warps=4,stages=2,q_registers=1,blocks=1",
-    "tile_m=128,tile_n=128,warps=8,stages=2,q_registers=0,blocks=1",
-    "tile_m=256,tile_n=64,warps=8,stages=2,q_registers=0,blocks=1",
-};
-
+/* Any two legal schedules agree, of every family that can do the case. */
 static void check_schedules(session *s, const test_case *c, verdict *out) {
+  enum { ON_A_GPU = 12, ON_AN_EMULATOR = 4 };
   base a;
-  bool ok = base_open(&a, s, c, out);
-  qkv_device_info info = {.size = sizeof info};
-  bool emulated =
-      s->engine == NULL || qkv_device_get_info(s->engine, &info) != QKV_OK || strcmp(info.kind, "cuda") != 0;
-  int count = emulated ? 3 : (int)(sizeof schedules / sizeof schedules[0]), legal = 0;
-  for (int n = 0; ok && n < count && out->outcome != FAILED; n++) {
-    test_case other = *c;
-    result got;
-    snprintf(other.sched, sizeof other.sched, "%s", schedules[n]);
-    if (solve(s, &other, &a.in, &got)) {
-      legal++;
-      compare_close(c, &a.in, &got, &a.got, 2, out);
-      if (out->outcome == FAILED)
-        verdict_fail(out, "schedule %s", schedules[n]);
-    } else if (got.status != QKV_BAD_SCHEDULE) {
-      verdict_fail(out, "schedule %s: %s", schedules[n], got.message);
+  char families[MAX_FAMILIES][TEXT_FIELD], texts[ON_A_GPU][TEXT_FIELD], what[2 * TEXT_FIELD];
+  int count = base_open(&a, s, c, out) ? families_of(s, c, a.got.aligned, families) : 0;
+  if (count == 0)
+    verdict_fail(out, "no family can do it");
+  for (int f = 0; f < count; f++) {
+    int schedules = schedules_of(s, c, a.got.aligned, families[f], s->emulated ? ON_AN_EMULATOR : ON_A_GPU, texts);
+    if (schedules == 0)
+      verdict_fail(out, "%s: no schedule is legal", families[f]);
+    for (int n = 0; n < schedules && out->outcome != FAILED; n++) {
+      test_case other = *c;
+      memcpy(other.family, families[f], TEXT_FIELD);
+      memcpy(other.sched, texts[n], TEXT_FIELD);
+      snprintf(what, sizeof what, "%.64s %.255s", families[f], texts[n]);
+      against_base(&a, what, &other, &a.in, false);
     }
-    result_free(&got);
   }
-  if (ok && legal == 0)
-    verdict_fail(out, "no schedule was legal");
   base_close(&a);
 }
 
-/* The fused family agrees with the textbook one. */
+/* Every fused family agrees with the textbook one. */
 static void check_families(session *s, const test_case *c, verdict *out) {
-  inputs in;
-  result fused = {0}, naive = {0};
-  test_case other = *c;
-  snprintf(other.family, sizeof other.family, "attention_naive");
-  inputs_make(c, &in);
-  if (run(s, c, &in, &fused, out) && run(s, &other, &in, &naive, out))
-    compare_close(c, &in, &fused, &naive, 2, out);
-  result_free(&fused);
-  result_free(&naive);
-  inputs_free(&in);
+  static const char textbook[] = "attention_naive";
+  base a;
+  test_case naive = *c;
+  char families[MAX_FAMILIES][TEXT_FIELD];
+  snprintf(naive.family, sizeof naive.family, textbook);
+  a = (base){.s = s, .c = &naive, .out = out};
+  inputs_make(c, &a.in);
+  int count = run(s, &naive, &a.in, &a.got, out) ? families_of(s, c, a.got.aligned, families) : 0;
+  if (count < 2)
+    verdict_fail(out, "only %d families can do it", count);
+  for (int f = 0; f < count && out->outcome != FAILED; f++) {
+    test_case other = *c;
+    if (strcmp(families[f], textbook) == 0)
+      continue;
+    memcpy(other.family, families[f], TEXT_FIELD);
+    against_base(&a, families[f], &other, &a.in, false);
+  }
+  base_close(&a);
 }
 
 /* For shapes too large for the reference as a whole: the last rows of a few heads against the reference. Bottom-right

@@ -10,7 +10,7 @@
 #include "conformance.h"
 
 typedef struct options {
-  const char *device, *set, *filter, *line, *family, *csv;
+  const char *device, *arch, *set, *filter, *line, *family, *csv;
   uint64_t seed;
   int jobs, emu_seeds;
   bool list, verbose;
@@ -19,6 +19,7 @@ typedef struct options {
 typedef struct runner {
   const options *opt;
   qkv_engine *engine;
+  const qkv_device_info *info;
   uint64_t emu_seed;
   const case_list *cases;
   FILE *csv;
@@ -64,6 +65,8 @@ static void report(runner *r, const test_case *c, const verdict *v, double secon
     r->worst = v->worst;
   if (v->outcome == FAILED) {
     printf("FAILED %s\n  %s\n  conformance --device %s", c->title ? c->title : "case", v->message, r->opt->device);
+    if (strcmp(r->info->kind, "emu") == 0)
+      printf(" --arch %s", r->info->arch);
     if (r->emu_seed != 0)
       printf(" --emu-seed %llu", (unsigned long long)r->emu_seed);
     if (r->opt->family != NULL)
@@ -83,7 +86,11 @@ static void report(runner *r, const test_case *c, const verdict *v, double secon
 
 static void *work(void *user) {
   runner *r = user;
-  session s = {.engine = r->engine, .device_lock = &r->device_lock, .family = r->opt->family};
+  session s = {.engine = r->engine,
+               .device_lock = &r->device_lock,
+               .family = r->opt->family,
+               .arch = r->info->arch,
+               .emulated = strcmp(r->info->kind, "cuda") != 0};
   int from, to;
   while (take(r, &from, &to)) {
     for (int n = from; n < to; n++) {
@@ -110,11 +117,15 @@ static int run_all(const options *opt, const case_list *cases, uint64_t emu_seed
               .emu_seed = emu_seed,
               .lock = PTHREAD_MUTEX_INITIALIZER,
               .device_lock = PTHREAD_MUTEX_INITIALIZER};
-  qkv_device_info info = {.size = sizeof info, .name = "reference"};
+  qkv_device_info info = {.size = sizeof info, .name = "reference", .arch = "sm_80"};
+  if (opt->arch != NULL)
+    snprintf(info.arch, sizeof info.arch, "%s", opt->arch);
+  r.info = &info;
   double start = now();
   if (strcmp(opt->device, "reference") != 0) {
     qkv_options engine_options = QKV_OPTIONS_INIT;
     engine_options.device = opt->device;
+    engine_options.arch = opt->arch;
     engine_options.emu_seed = emu_seed;
     engine_options.log = log_line;
     if (qkv_open(&engine_options, &r.engine) != QKV_OK || qkv_device_get_info(r.engine, &info) != QKV_OK) {
@@ -123,8 +134,8 @@ static int run_all(const options *opt, const case_list *cases, uint64_t emu_seed
       return -1;
     }
   }
-  printf("%d cases on %s, %d jobs%s%s\n", cases->count, info.name, opt->jobs, info.compiler[0] ? ", " : "",
-         info.compiler);
+  printf("%d cases on %s for %s, %d jobs%s%s\n", cases->count, info.name, info.arch, opt->jobs,
+         info.compiler[0] ? ", " : "", info.compiler);
   if (opt->csv != NULL && (r.csv = fopen(opt->csv, "a")) == NULL)
     perror(opt->csv);
   pthread_t threads[64];
@@ -152,13 +163,14 @@ static int run_all(const options *opt, const case_list *cases, uint64_t emu_seed
 static const char usage[] =
     "usage: conformance [options]\n"
     "  --device D      emu (default), cuda, cuda:N, or reference (tests the runner itself)\n"
-    "  --set S         one of: quick grid invariance hard large sensitivity full (default quick)\n"
+    "  --arch A        generate for this architecture (default: the GPU's; sm_80 on emu)\n"
+    "  --set S         one of: quick grid invariance hard large orders sensitivity full (default quick)\n"
     "  --case LINE     one case, as a failure prints it\n"
     "  --filter TEXT   only cases whose line or title contains TEXT\n"
     "  --family NAME   the kernel family for every case that does not name one\n"
     "  --seed N        seed of the grid's sample\n"
     "  --emu-seed N    order of asynchronous work on emu\n"
-    "  --emu-seeds N   everything again under emulator seeds 1 to N\n"
+    "  --emu-seeds N   everything under emulator seeds 0 to N - 1: in order, in reverse, then at random\n"
     "  --jobs N        worker threads (default: one per processor, at most 16)\n"
     "  --csv FILE      appends outcome, error as a part of the tolerance, seconds, title, case\n"
     "  --list          prints the cases; --fields prints the fields of a case\n"
@@ -177,6 +189,8 @@ static void parse(int argc, char **argv, options *opt, uint64_t *emu_seed) {
     const char *a = argv[n];
     if (strcmp(a, "--device") == 0)
       opt->device = value(argc, argv, &n);
+    else if (strcmp(a, "--arch") == 0)
+      opt->arch = value(argc, argv, &n);
     else if (strcmp(a, "--set") == 0)
       opt->set = value(argc, argv, &n);
     else if (strcmp(a, "--case") == 0)
@@ -257,7 +271,7 @@ int main(int argc, char **argv) {
       printf("%s\n", line);
     }
   } else if (opt.emu_seeds > 0) {
-    for (int n = 1; n <= opt.emu_seeds && failed >= 0; n++) {
+    for (int n = 0; n < opt.emu_seeds && failed >= 0; n++) {
       printf("emulator seed %d: ", n);
       int more = run_all(&opt, &cases, (uint64_t)n);
       failed = more < 0 ? -1 : failed + more;

@@ -92,7 +92,7 @@ static const row invariance_rows[] = {
     {false, "a constant added to the logits of a row", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=130 {,mask='causal'} {,score='s + bias[h, i, k]',softcap=5} check=shifted_logits"},
     {true, "a sink of -inf is none", "dim=16 hq=2 lq=17 lk=70 mask='causal' sink=minus_inf check=no_sink"},
     {false, "a sink of -inf is none", "dim={64,128} hq=4 hk=2 b=2 lq=65 lk=130 {,mask='causal'} sink=minus_inf check=no_sink"},
-    {true, "schedules", "dim=16 hq=2 lq=33 lk=130 mask='window(40, 0)' check=schedules"},
+    {true, "schedules", "dim=16 hq=3 hk=1 b=2 lq=70 lk=130 mask='window(40, 0)' check=schedules"},
     {false, "schedules", "dim={32,64,72,128,192,256} hq=4 hk=2 b=2 lq=130 lk={97,257} {,mask='causal',mask='window(16, 0)',mask='(q * 7 + k * 3) % 5 != 0' softcap=5,mask='causal' k=pitch1 sink=mixed outputs=all} check=schedules"},
     {false, "schedules, first tile all masked", "dim=64 lq=512 lk=512 mask='window(16, 0)' check=schedules"},
     {true, "families", "dim=16 hq=2 lq=17 lk=70 mask='causal' softcap=5 check=families"},
@@ -127,6 +127,19 @@ static const row sensitivity_rows[] = {
     {true, "a byte behind the output is written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=guard"},
 };
 
+/* Kernels whose parts run beside each other, so small that the emulator can try many orders: a few tiles of rows to a
+ * block, a few of keys to a tile. For sm_90a. */
+#define SM90 "family=attention_forward_sm90 hq=3 lk=70 "
+static const row orders_rows[] = {
+    {false, "a fixed share of the tiles", SM90 "dim=16 lq=140 mask='causal' sched='warpgroups=2,tile_n=32,stages=2,order=1,rescale=0,q_buffers=1,o_buffer=1,store=1,scheduler=1'"},
+    {false, "the next tile by ticket", SM90 "dim=32 lq=200 mask='causal' sched='warpgroups=2,tile_n=32,stages=3,order=1,rescale=1,q_buffers=2,o_buffer=1,store=1,scheduler=2'"},
+    {false, "O leaves through Q's place", SM90 "dim=40 lq=200 mask='window(20, 5)' sched='warpgroups=2,tile_n=32,stages=2,order=0,rescale=0,q_buffers=1,o_buffer=0,store=1,scheduler=2'"},
+    {false, "O leaves through one of two Qs", SM90 "dim=72 lq=200 softcap=5 sched='warpgroups=3,tile_n=48,stages=1,order=1,rescale=0,q_buffers=2,o_buffer=0,store=1,scheduler=1'"},
+    {false, "O leaves from the registers", SM90 "dim=24 dimv=48 lq=100 mask='k // 16 <= q // 16' sched='warpgroups=1,tile_n=16,stages=4,order=0,rescale=1,q_buffers=1,o_buffer=0,store=0,scheduler=0'"},
+    {false, "the next tile's scores beside this one's output", SM90 "dim=32 lq=230 mask='causal' sched='warpgroups=2,tile_n=16,stages=4,order=1,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2'"},
+    {false, "tiles without a key", SM90 "dim=16 lq=300 mask='causal and k >= 60' sched='warpgroups=1,tile_n=16,stages=2,order=0,rescale=1,q_buffers=2,o_buffer=1,store=1,scheduler=2'"},
+};
+
 // clang-format on
 static void add_rows(const row *rows, size_t count, bool quick_only, case_list *out) {
   for (size_t n = 0; n < count; n++)
@@ -135,7 +148,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders sensitivity full";
 
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
@@ -147,6 +160,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     ADD(invariance_rows, true);
   } else if (strcmp(name, "sensitivity") == 0) {
     ADD(sensitivity_rows, false);
+  } else if (strcmp(name, "orders") == 0) {
+    ADD(orders_rows, false);
   } else if (!full && strcmp(name, "grid") != 0 && strcmp(name, "invariance") != 0 && strcmp(name, "hard") != 0 &&
              strcmp(name, "large") != 0) {
     is = false;

@@ -41,7 +41,7 @@ static void memory_make(memory *m, const test_case *c, const inputs *in, bool pl
     guarded_make_plain(&m->lse, "lse", QKV_F32, none, true, 3, rows, spread);
     memory_add(m, &m->lse);
   }
-  if (c->outputs == OUTPUTS_ALL && c->sink != SINK_NONE) {
+  if (c->outputs == OUTPUTS_ALL && c->sink != SINK_ABSENT) {
     guarded_make_plain(&m->lse_with_sink, "lse_with_sink", QKV_F32, none, true, 3, rows, spread);
     memory_add(m, &m->lse_with_sink);
   }
@@ -152,7 +152,7 @@ static void plant(test_case *c) {
     c->top_left = !c->top_left;
     break;
   case FAULT_SINK:
-    c->sink = SINK_NONE;
+    c->sink = SINK_ABSENT;
     break;
   default:
     break;
@@ -236,7 +236,7 @@ void session_close(session *s) {
 
 /* The loaded kernels of a case, from this worker's cache or new. NULL after a failure. */
 static const qkv_op *find_op(session *s, const test_case *c, bool aligned, result *out) {
-  char text[SPEC_TEXT], key[SPEC_TEXT + 512];
+  char text[SPEC_TEXT], key[SPEC_TEXT + 1024];
   const char *family = c->family[0] ? c->family : s->family;
   spec_build(c, text);
   qkv_limits limits = QKV_LIMITS_INIT;

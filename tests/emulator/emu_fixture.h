@@ -87,4 +87,15 @@ static inline qkv_status fixture_run(uint64_t seed, const char *entry, int64_t g
   return status;
 }
 
+/* Whether a message of the emulator opens with one of the kinds, "race|deadlock". */
+static inline int fixture_names(const char *message, const char *kinds) {
+  for (const char *kind = kinds, *end; *kind; kind = *end ? end + 1 : end) {
+    end = kind + strcspn(kind, "|");
+    size_t n = (size_t)(end - kind);
+    if (strncmp(message, "emu: ", 5) == 0 && strncmp(message + 5, kind, n) == 0 && message[5 + n] == ':')
+      return 1;
+  }
+  return 0;
+}
+
 #endif

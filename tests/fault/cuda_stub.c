@@ -3,6 +3,7 @@
  *
  * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number. $QKV_STUB_GPUS: how many GPUs (2).
  * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
+ * cuTensorMapEncodeTiled needs a context, as the real one does.
  * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind; stub_depth: contexts pushed and not
  * popped by the calling thread; stub_pushes: pushes so far. */
 #include <stddef.h>
@@ -15,7 +16,7 @@ typedef void *context;
 static char contexts[8]; /* the primary context of GPU n is &contexts[n] */
 static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
-int stub_calls, stub_pushes, stub_launches, stub_shared_limit, stub_modules;
+int stub_calls, stub_pushes, stub_launches, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
   char name[64];
@@ -38,11 +39,11 @@ static int fails(const char *symbol) {
 static int gpus(void) {
   return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
 }
-/* Work needs a context, as in the real driver: CUDA_ERROR_INVALID_CONTEXT. */
 /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
 #define NEED_RELAXED                                                                                                   \
   if (stub_capture_mode != 2)                                                                                          \
   return 900
+/* Work needs a context, as in the real driver: CUDA_ERROR_INVALID_CONTEXT. */
 #define NEED_CONTEXT                                                                                                   \
   if (!stub_depth)                                                                                                     \
   return 201
@@ -94,13 +95,13 @@ STUB(cuLaunchKernel,
      (void)extra;
      stub_launches++)
 STUB(cuMemsetD8Async, (uintptr_t memory, unsigned char value, size_t bytes, void *stream), NEED_CONTEXT; (void)stream;
-     memset((void *)memory, value, bytes))
+     memset((void *)memory, value, bytes); stub_memsets++)
 STUB(cuTensorMapEncodeTiled,
      (void *map, int type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,
       const unsigned *box, const unsigned *steps, int interleave, int swizzle, int promotion, int fill),
      (void)type, (void)rank, (void)base, (void)extents, (void)strides, (void)box, (void)steps, (void)interleave,
      (void)swizzle, (void)promotion, (void)fill;
-     NEED_CONTEXT; memset(map, 0x5a, 128))
+     NEED_CONTEXT; memset(map, 0x5a, 128); stub_maps++)
 STUB(cuEventCreate, (void **event, unsigned flags), NEED_CONTEXT; (void)flags; *event = malloc(1))
 STUB(cuEventDestroy_v2, (void *event), NEED_CONTEXT; free(event))
 STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (void)stream)

@@ -20,7 +20,7 @@
 
 #include "device.h"
 
-static int *calls, *depth, *pushes, *launches, *shared_limit, *modules, *capture_mode;
+static int *calls, *depth, *pushes, *launches, *memsets, *maps, *shared_limit, *modules, *capture_mode;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
 static int (*retain)(void **context, int device);
@@ -35,13 +35,15 @@ static int find_stub(void **state) {
   capture_mode = dlsym(stub, "stub_capture_mode");
   pushes = dlsym(stub, "stub_pushes");
   launches = dlsym(stub, "stub_launches");
+  memsets = dlsym(stub, "stub_memsets");
+  maps = dlsym(stub, "stub_maps");
   shared_limit = dlsym(stub, "stub_shared_limit");
   modules = dlsym(stub, "stub_modules");
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
-  return calls && depth && capture_mode && pushes && launches && shared_limit && modules && push_context &&
-                 pop_context && retain
+  return calls && depth && capture_mode && pushes && launches && memsets && maps && shared_limit && modules &&
+                 push_context && pop_context && retain
              ? 0
              : -1;
 }
@@ -50,6 +52,14 @@ static void need(qkv_status status) {
   if (status != QKV_OK)
     fail_msg("status %d: %s", (int)status, error_message());
 }
+
+static const device_tensor_map some_map = {.base = (void *)4096,
+                                           .element_bytes = 2,
+                                           .rank = 2,
+                                           .extent = {64, 100},
+                                           .stride_bytes = {128},
+                                           .box = {64, 32},
+                                           .swizzle = 128};
 
 /* Every call once, in the order of a program. */
 static void use_everything(device *d) {
@@ -72,6 +82,12 @@ static void use_everything(device *d) {
   need(ops->load(d, "image", 5, "name", &module));
   need(ops->kernel(d, module, "entry", 12345, &kernel));
   assert_int_equal(*shared_limit, 12345);
+  need(ops->set_zero(d, (char *)memory + 1, 2, NULL));
+  need(ops->copy_to_host(d, out, memory, 4));
+  assert_memory_equal(out, "a\0\0", 4);
+  _Alignas(64) unsigned char map[DEVICE_TENSOR_MAP_BYTES + 1] = {0};
+  need(ops->tensor_map(d, &some_map, map));
+  assert_true(map[0] == 0x5a && map[DEVICE_TENSOR_MAP_BYTES - 1] == 0x5a && map[DEVICE_TENSOR_MAP_BYTES] == 0);
   const device_launch launch = {.grid = 1, .block = 32, .shared_bytes = 12345, .params = out, .params_size = 4};
   int before = *launches;
   need(ops->event_create(d, &from));
@@ -122,10 +138,11 @@ static void test_contexts(void **state) {
 static void test_failures(void **state) {
   (void)state;
   static const char *const symbols[] = {
-      "cuCtxPushCurrent_v2",  "cuMemAlloc_v2",        "cuMemcpyHtoD_v2",     "cuMemcpyDtoH_v2",  "cuLibraryLoadData",
-      "cuLibraryGetKernel",   "cuKernelSetAttribute", "cuKernelGetFunction", "cuLaunchKernel",   "cuEventCreate",
-      "cuEventRecord",        "cuEventSynchronize",   "cuEventElapsedTime",  "cuCtxSynchronize", "cuMemFree_v2",
-      "cuDeviceGetAttribute", "cuDeviceGetName"};
+      "cuCtxPushCurrent_v2", "cuMemAlloc_v2",      "cuMemcpyHtoD_v2",       "cuMemcpyDtoH_v2",
+      "cuLibraryLoadData",   "cuLibraryGetKernel", "cuKernelSetAttribute",  "cuKernelGetFunction",
+      "cuLaunchKernel",      "cuEventCreate",      "cuEventRecord",         "cuEventSynchronize",
+      "cuEventElapsedTime",  "cuCtxSynchronize",   "cuMemFree_v2",          "cuDeviceGetAttribute",
+      "cuDeviceGetName",     "cuMemsetD8Async",    "cuTensorMapEncodeTiled"};
   const device_ops *ops = &device_cuda;
   for (size_t n = 0; n < sizeof symbols / sizeof *symbols; n++) {
     device *d;
@@ -143,6 +160,7 @@ static void test_failures(void **state) {
     need(ops->kernel(d, module, "entry", 1, &kernel));
     need(ops->event_create(d, &event));
     const device_launch launch = {.grid = 1, .block = 32, .params = out, .params_size = 4};
+    _Alignas(64) unsigned char map[DEVICE_TENSOR_MAP_BYTES];
     snprintf(setting, sizeof setting, "%s:%d", symbols[n], n % 2 ? 2 : 700);
     setenv("QKV_STUB_CUDA", setting, 1);
     const qkv_status results[] = {ops->info(d, &info),
@@ -151,6 +169,8 @@ static void test_failures(void **state) {
                                   ops->copy_to_host(d, out, memory, 4),
                                   ops->load(d, "image", 5, "name", &unloaded),
                                   ops->kernel(d, module, "other", 9, &absent),
+                                  ops->set_zero(d, memory, 4, NULL),
+                                  ops->tensor_map(d, &some_map, map),
                                   ops->launch(d, kernel, &launch, NULL),
                                   ops->event_create(d, &none),
                                   ops->event_record(d, event, NULL),
@@ -250,7 +270,7 @@ static void test_drivers(void **state) {
 
 /* ---- Engines ---- */
 
-static const char spec_text[] = "qkvc: 1\nname: tiny\nattention: {heads: 2, dim: 16, dtype: f16}\n";
+static const char spec_text[] = "qkvc: 1\nname: tiny\nattention: {heads: 2, dim: 16, dtype: f16, mask: causal}\n";
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define COUNT_ALLOCATIONS
@@ -269,7 +289,8 @@ void *realloc(void *memory, size_t size) {
 }
 #endif
 
-/* A call after prepare: as many launches as the kernel has, three questions about the context, no allocation. */
+/* A call after prepare: the launches of the kernel, a tensor map for each of q k v o, a region set to zero, each with
+ * two questions about the context; nothing else, and no allocation. */
 static void test_launch_only(void **state) {
   (void)state;
   qkv_options o = QKV_OPTIONS_INIT;
@@ -294,10 +315,14 @@ static void test_launch_only(void **state) {
   qkv_tensor *tensors[] = {&a.q, &a.k, &a.v, &a.o};
   for (int n = 0; n < 4; n++)
     *tensors[n] = qkv_tensor_dense(memory[n], QKV_F16, 4, (int64_t[]){2, 8, 2, 16});
+  static _Alignas(256) char workspace[256];
+  assert_true(qkv_workspace_size(op) <= sizeof workspace);
+  a.workspace = workspace;
+  a.workspace_bytes = sizeof workspace;
   void *own, *popped;
   retain(&own, 0);
   push_context(own);
-  int calls_before = *calls, launches_before = *launches;
+  int calls_before = *calls, launches_before = *launches, maps_before = *maps, memsets_before = *memsets;
 #ifdef COUNT_ALLOCATIONS
   int allocations_before = allocations;
 #endif
@@ -308,7 +333,9 @@ static void test_launch_only(void **state) {
   assert_int_equal(allocations, allocations_before);
 #endif
   assert_int_equal(*launches, launches_before + CALLS);
-  assert_int_equal(*calls, calls_before + 3 * CALLS);
+  assert_int_equal(*maps, maps_before + 4 * CALLS);
+  assert_int_equal(*memsets, memsets_before + CALLS);
+  assert_int_equal(*calls, calls_before + 3 * (1 + 4 + 1) * CALLS);
   pop_context(&popped);
   setenv("QKV_STUB_CUDA", "cuLaunchKernel:700", 1);
   assert_int_equal(qkv_attention(op, &a, NULL), QKV_DEVICE_ERROR);

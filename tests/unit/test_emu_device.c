@@ -73,6 +73,12 @@ static void test_memory(void **state) {
   assert_int_equal(device_emu.free(f.d, NULL), QKV_OK);
   for (int i = 0; i < 1500; i++) /* more than the emulator remembers */
     assert_int_equal(device_emu.free(f.d, fixture_upload(&f, NULL, 16)), QKV_OK);
+  unsigned char *some = fixture_upload(&f, NULL, 8);
+  assert_int_equal(device_emu.set_zero(f.d, some + 3, 2, NULL), QKV_OK);
+  assert_int_equal(device_emu.copy_to_host(f.d, bytes, some, 8), QKV_OK);
+  assert_memory_equal(bytes, "\xff\xff\xff\0\0\xff\xff\xff", 8);
+  expect(device_emu.set_zero(f.d, some + 1, 8, NULL), QKV_INVALID_ARGUMENT, "not inside a live");
+  assert_int_equal(device_emu.free(f.d, some), QKV_OK);
   void *huge;
   expect(device_emu.alloc(f.d, SIZE_MAX, &huge), QKV_OUT_OF_MEMORY, "bytes left");
   expect(device_emu.alloc(f.d, SIZE_MAX / 4, &huge), QKV_OUT_OF_MEMORY, "bytes left");

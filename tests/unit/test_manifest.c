@@ -30,6 +30,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
     random_word(seed, m->launches[n].entry, sizeof m->launches[n].entry);
     m->launches[n].block = 1 + (int)(fixture_random(seed) % 1024);
     m->launches[n].shared_bytes = (int)(fixture_random(seed) % 300000);
+    m->launches[n].blocks_per_sm = (int)(fixture_random(seed) % 3);
     random_rule(seed, &m->launches[n].grid);
   }
   m->nregions = (int)(fixture_random(seed) % (MANIFEST_MAX_REGIONS + 1));
@@ -43,7 +44,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
   for (int n = 0; n < m->nfields; n++) {
     random_word(seed, m->fields[n].name, sizeof m->fields[n].name);
     random_word(seed, m->fields[n].source, sizeof m->fields[n].source);
-    m->fields[n].type = (field_type)(fixture_random(seed) % 4);
+    m->fields[n].type = (field_type)(fixture_random(seed) % 5);
   }
   manifest_place_fields(m);
 }
@@ -205,6 +206,21 @@ static void workspace_regions_are_aligned_and_disjoint(void **state) {
   assert_int_equal(manifest_workspace(&m, sizes, offsets), 512);
 }
 
+/* A tensor map lies on 64 bytes, as cuTensorMapEncodeTiled and the kernel's struct want it, and so does the struct. */
+static void tensor_maps_are_placed_on_64_bytes(void **state) {
+  (void)state;
+  manifest m = {.nfields = 4,
+                .fields = {{"n", "batch", FIELD_I32, -1},
+                           {"q_map", "q.map.64.128.128", FIELD_TENSOR_MAP, -1},
+                           {"k_map", "k.map.64.128.128", FIELD_TENSOR_MAP, -1},
+                           {"lse", "lse", FIELD_POINTER, -1}}};
+  const int offsets[] = {0, 64, 192, 320};
+  manifest_place_fields(&m);
+  for (int n = 0; n < 4; n++)
+    assert_int_equal(m.fields[n].offset, offsets[n]);
+  assert_int_equal(m.params_size, 384);
+}
+
 static void size_names_map_back(void **state) {
   (void)state;
   for (int n = 0; n < SIZE_COUNT; n++)
@@ -219,6 +235,7 @@ int main(void) {
       cmocka_unit_test(other_texts_are_refused),
       cmocka_unit_test(rules_match_wide_arithmetic),
       cmocka_unit_test(workspace_regions_are_aligned_and_disjoint),
+      cmocka_unit_test(tensor_maps_are_placed_on_64_bytes),
       cmocka_unit_test(size_names_map_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,324 @@
+/* Mutants of attention_forward_sm90: its generated source with one textual edit each, which the emulator must name by
+ * its kind. The sources without an edit must be clean under the same seeds. */
+#include "emu_fixture.h"
+
+#include "gen.h"
+
+enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 2, SEEDS = 4 };
+
+static const char spec_text[] = "qkvc: 1\nname: mutant\n"
+                                "attention: {heads: 3, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n";
+
+/* ---- The mutants ---- */
+
+#define SHARES "warpgroups=2,tile_n=32,stages=2,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=1"
+#define TICKETS "warpgroups=2,tile_n=32,stages=2,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=2"
+#define IN_PLACE "warpgroups=2,tile_n=32,stages=2,order=0,rescale=0,q_buffers=1,carry=0,o_buffer=0,store=1,scheduler=1"
+#define HIDDEN                                                                                                         \
+  "warpgroups=1,tile_n=32,stages=2,order=0,rescale=1,slack=0,q_buffers=2,carry=0,o_buffer=1,store=1,scheduler=1"
+#define CARRY "warpgroups=1,tile_n=32,stages=4,order=0,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2"
+
+static const char *const schedules[] = {SHARES, TICKETS, IN_PLACE, HIDDEN, CARRY};
+
+/* Every occurrence of `from` becomes `to`. kinds: what the emulator may call it; says: what the message also holds. */
+static const struct mutant {
+  const char *fault, *schedule, *from, *to, *kinds, *says;
+} mutants[] = {
+    {"nobody waits for K", SHARES, "wait_for(c, K_FULL, c.keys);", "", "race", ""},
+    {"nobody waits for V", SHARES, "wait_for(c, V_FULL, c.values);", "", "race", ""},
+    {"nobody waits for the last V", SHARES,
+     "mbar_wait(c.shared + V_FULL + 8 * c.values.stage(), c.values.parity());\n"
+     "  wgmma_fence();",
+     "wgmma_fence();", "race", ""},
+    {"nobody waits for Q", SHARES, "mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());", "",
+     "race", ""},
+    {"only a work's first Q is waited for", CARRY,
+     "warpgroup);\n"
+     "        mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());",
+     "warpgroup);", "race", ""},
+    {"K is given back before its product is done", SHARES,
+     "wgmma_wait_1();\n"
+     "  take_scores(c);",
+     "take_scores(c);\n"
+     "  wgmma_wait_1();",
+     "race|accumulator in flight", ""},
+    {"V is given back before its product is done", SHARES,
+     "wgmma_wait_0();\n"
+     "  take_output(c);",
+     "take_output(c);\n"
+     "  wgmma_wait_0();",
+     "race|accumulator in flight", ""},
+    {"Q is given back before every lane has seen it", CARRY,
+     "warp_sync();\n"
+     "  if (c.lane == 0) mbar_arrive(c.shared + Q_EMPTY",
+     "if (c.lane == 0) mbar_arrive(c.shared + Q_EMPTY", "deadlock", ""},
+    {"every lane gives Q back", SHARES, "if (c.lane == 0) mbar_arrive(c.shared + Q_EMPTY",
+     "mbar_arrive(c.shared + Q_EMPTY", "race|deadlock", ""},
+    {"the producer does not wait for places of V", SHARES,
+     "mbar_wait(shared + V_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);", "", "race|bad mbarrier", ""},
+    {"a ring's parity does not turn", SHARES,
+     "COUNTS ? place / STAGES % 2 :", "COUNTS ? 0 :", "bad mbarrier|race|deadlock", ""},
+    {"an arrival too many expected", SHARES, "mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS);",
+     "mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS + 1);", "deadlock", "1 of 3 arrivals"},
+    {"an arrival too few expected", SHARES, "mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);",
+     "mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS - 1);", "race|deadlock", ""},
+    {"half the bytes expected", SHARES, "mbar_arrive_expect_tx(full, K_BYTES);",
+     "mbar_arrive_expect_tx(full, K_BYTES / 2);", "deadlock", "-2048 bytes missing"},
+    {"twice the bytes expected", SHARES, "mbar_arrive_expect_tx(full, V_BYTES);",
+     "mbar_arrive_expect_tx(full, 2 * V_BYTES);", "deadlock", "4096 bytes missing"},
+    {"K's copies count on the first stage's mbarrier", SHARES, "full = shared + K_FULL + 8 * ring.stage(),",
+     "full = shared + K_FULL,", "bad mbarrier", ""},
+    {"the rings of K and V overlap", SHARES, "V_OFFSET = K_OFFSET + STAGES * K_BYTES;",
+     "V_OFFSET = K_OFFSET + K_BYTES;", "race", ""},
+    {"no proxy fence before the store", SHARES,
+     "fence_proxy_async();\n"
+     "  warp_sync();",
+     "warp_sync();", "missing proxy fence", "tma_store from"},
+    {"no warp_sync before the store", SHARES,
+     "fence_proxy_async();\n"
+     "  warp_sync();",
+     "fence_proxy_async();", "race|missing proxy fence", "tma_store from"},
+    {"O's slab is written again before it has left", SHARES, "if (lane == 0) bulk_wait_read_0(); // the tile before",
+     "// the tile before", "race", "bulk store"},
+    {"only lane 0 knows that O's slab has left", SHARES,
+     "// the tile before has left\n"
+     "  warp_sync();",
+     "// the tile before has left", "race", "bulk store"},
+    {"the last store is not waited for", SHARES,
+     "  if (c.lane == 0) bulk_wait_read_0();\n"
+     "}",
+     "}", "pending copy", "bulk_wait_read_0"},
+    {"no bulk_commit", SHARES, "    bulk_commit();", "", "race|pending copy", ""},
+    {"two warps store from one slab", SHARES, "slab = shared_o + row * V_ROW_BYTES",
+     "slab = shared_o + row / 32 * 32 * V_ROW_BYTES", "race|missing proxy fence", ""},
+    {"O lands on the other warpgroup's Q", IN_PLACE, "slab = shared_o + row * V_ROW_BYTES",
+     "slab = shared_o + (row ^ 64) * V_ROW_BYTES", "race", ""},
+    {"Q's place is given back before O has left it", IN_PLACE, "if (c.lane == 0) bulk_wait_read_0(); // nor", "// nor",
+     "race|pending copy", ""},
+    {"half the stride of eight rows", SHARES, "K_OFFSET + stage * K_BYTES, 16, 8 * QK_ROW_BYTES, 1)",
+     "K_OFFSET + stage * K_BYTES, 16, 4 * QK_ROW_BYTES, 1)", "bad matrix descriptor", ""},
+    {"another swizzle than the copy's", SHARES, "stage * V_BYTES, V_PANEL, 8 * V_ROW_BYTES, 1)",
+     "stage * V_BYTES, V_PANEL, 4 * V_ROW_BYTES, 2)", "bad matrix descriptor", ""},
+    {"Q begins inside of a swizzle pattern", SHARES, "matrix_descriptor(rows, 16,", "matrix_descriptor(rows + 256, 16,",
+     "bad matrix descriptor", ""},
+    {"no wgmma_fence before Q K", SHARES,
+     "wgmma_fence();\n"
+     "  multiply_query_key",
+     "multiply_query_key", "missing wgmma fence", ""},
+    {"no wgmma_fence after the output was rescaled", HIDDEN,
+     "wgmma_fence();\n"
+     "  issue_output(c);",
+     "issue_output(c);", "missing wgmma fence", ""},
+    {"the scores are read before they are done", SHARES, "wgmma_wait_1();", "", "accumulator in flight", ""},
+    {"the output is read before it is done", SHARES,
+     "wgmma_wait_0();\n"
+     "  take_output(c);",
+     "take_output(c);", "accumulator in flight|race", ""},
+    {"tickets are read before they are there", TICKETS,
+     "mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());", "", "race|deadlock", ""},
+    {"tickets are overwritten before they are read", CARRY,
+     "mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage(), queue.tickets.parity() ^ 1);", "", "race", ""},
+    {"turns with a wrong count", SHARES, "bar_sync(TURN + c.warpgroup, 256);", "bar_sync(TURN + c.warpgroup, 128);",
+     "bad barrier|race", ""},
+    {"nobody has the first turn", SHARES, "bar_arrive(TURN, 256);", ";", "deadlock", "barrier"},
+    {"a turn is not handed on", SHARES, "bar_arrive(TURN + (c.warpgroup + 1) % WARPGROUPS, 256);",
+     "if (c.warpgroup == 0) bar_arrive(TURN + 1, 256);", "deadlock", "barrier"},
+    {"no fence_mbar_init", SHARES, "    fence_mbar_init();", "", "missing proxy fence", "fence_mbar_init"},
+    {"no barrier after mbar_init", SHARES,
+     "block_sync();\n"
+     "  if (warpgroup == 0) {",
+     "if (warpgroup == 0) {", "race|bad mbarrier", ""},
+    {"two threads produce", SHARES, "if (threadIdx.x == 0) produce(", "if (threadIdx.x < 2) produce(",
+     "bad mbarrier|race", ""},
+    {"more registers than there are", SHARES, "registers_increase_232();", "registers_increase_240();",
+     "register budget", ""},
+};
+enum { MUTANTS = sizeof mutants / sizeof *mutants };
+
+/* ---- Generating and running ---- */
+
+/* The generated source with every `from` replaced. NULL: there is none. */
+static char *edited(const char *source, const char *from, const char *to) {
+  text out = {0};
+  int count = 0;
+  for (const char *next; (next = strstr(source, from)) != NULL; source = next + strlen(from), count++) {
+    text_add(&out, source, (size_t)(next - source));
+    text_puts(&out, to);
+  }
+  text_puts(&out, source);
+  if (count == 0)
+    text_free(&out);
+  return out.bytes;
+}
+
+static gen_kernel *generate(const char *schedule) {
+  arena *memory = arena_new();
+  diags d;
+  spec *s = NULL;
+  gen_kernel *k = NULL;
+  gen_error error = {0};
+  diags_init(&d, memory, "<test>", spec_text, strlen(spec_text));
+  assert_true(spec_parse(spec_text, strlen(spec_text), &d, &s));
+  gen_request request = {.arch = arch_find("sm_90a"), .family = "attention_forward_sm90", .schedule = schedule};
+  if (gen_render(s, &request, &k, &error) != GEN_OK)
+    fail_msg("%s: %s", schedule, error.message);
+  spec_free(s);
+  arena_free(memory);
+  return k;
+}
+
+/* Device memory of one call: q k v o as [1][length][HEADS][DIM], lse, the tickets. */
+typedef struct call {
+  void *q, *k, *v, *o, *lse, *tickets;
+} call;
+
+static uint16_t inputs[3][LEN_Q * HEADS * DIM];
+
+static int setup(void **state) {
+  (void)state;
+  uint64_t random = 1;
+  for (int t = 0; t < 3; t++)
+    for (int n = 0; n < LEN_Q * HEADS * DIM; n++)
+      inputs[t][n] = (uint16_t)(0x3f00 | (fixture_random(&random) & 0x80ff)); /* 0.5 to 2, either sign */
+  return 0;
+}
+
+/* A tensor map as the runtime makes it: columns, rows, heads, batch. */
+static void fill_map(const fixture *f, void *base, int64_t length, const char *shape, unsigned char *to) {
+  device_tensor_map map = {.base = base,
+                           .element_bytes = 2,
+                           .rank = 4,
+                           .extent = {DIM, length, HEADS, 1},
+                           .stride_bytes = {2 * HEADS * DIM, 2 * DIM, 16},
+                           .box = {1, 1, 1, 1}};
+  assert_int_equal(sscanf(shape, "map.%d.%d.%d", &map.box[0], &map.box[1], &map.swizzle), 3);
+  assert_int_equal(device_emu.tensor_map(f->d, &map, to), QKV_OK);
+}
+
+/* Fills the parameter struct by the manifest; only sources that this spec has. */
+static void fill_params(const fixture *f, const manifest *m, const call *c, unsigned char *params) {
+  const struct {
+    const char *name;
+    void *pointer;
+    int64_t number;
+  } values[] = {{"lse", c->lse, 0},
+                {"workspace.tickets", c->tickets, 0},
+                {"lse.stride.batch", NULL, LEN_Q * HEADS},
+                {"lse.stride.head", NULL, LEN_Q},
+                {"lse.stride.token", NULL, 1},
+                {"batch", NULL, 1},
+                {"len_q", NULL, LEN_Q},
+                {"len_k", NULL, LEN_K}};
+  const struct {
+    char letter;
+    void *base;
+    int64_t length;
+  } tensors[] = {{'q', c->q, LEN_Q}, {'k', c->k, LEN_K}, {'v', c->v, LEN_K}, {'o', c->o, LEN_Q}};
+  for (int n = 0; n < m->nfields; n++) {
+    const manifest_field *field = &m->fields[n];
+    unsigned char *to = params + field->offset;
+    bool found = false;
+    for (size_t t = 0; t < 4 && field->type == FIELD_TENSOR_MAP; t++)
+      if (field->source[0] == tensors[t].letter) {
+        fill_map(f, tensors[t].base, tensors[t].length, field->source + 2, to);
+        found = true;
+      }
+    for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+      if (strcmp(field->source, values[v].name) == 0) {
+        const void *from = field->type == FIELD_POINTER ? (const void *)&values[v].pointer : &values[v].number;
+        memcpy(to, from, (size_t)field_type_size(field->type));
+        found = true;
+      }
+    if (!found)
+      fail_msg("no value for the parameter %s", field->source);
+  }
+}
+
+/* Runs the compiled source once. */
+static qkv_status run(const manifest *m, uint64_t seed) {
+  static _Alignas(64) unsigned char params[MANIFEST_MAX_PARAMS];
+  const manifest_launch *l = &m->launches[0];
+  fixture f = fixture_open(seed);
+  const int zero = 0;
+  call c = {.q = fixture_upload(&f, inputs[0], 2 * LEN_Q * HEADS * DIM),
+            .k = fixture_upload(&f, inputs[1], 2 * LEN_K * HEADS * DIM),
+            .v = fixture_upload(&f, inputs[2], 2 * LEN_K * HEADS * DIM),
+            .o = fixture_upload(&f, NULL, 2 * LEN_Q * HEADS * DIM),
+            .lse = fixture_upload(&f, NULL, 4 * LEN_Q * HEADS),
+            .tickets = fixture_upload(&f, &zero, sizeof zero)};
+  fill_params(&f, m, &c, params);
+  device_kernel *k;
+  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, &k), QKV_OK);
+  qkv_status status = device_emu.launch(
+      f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size}, NULL);
+  void *const memory[] = {c.q, c.k, c.v, c.o, c.lse, c.tickets};
+  for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
+    device_emu.free(f.d, memory[n]);
+  fixture_close(&f);
+  return status;
+}
+
+/* ---- Tests ---- */
+
+static void test_unchanged_sources_are_clean(void **state) {
+  (void)state;
+  for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
+    gen_kernel *k = generate(schedules[n]);
+    assert_int_equal(fixture_compile(k->source.bytes), 0);
+    for (int seed = 0; seed < SEEDS; seed++)
+      if (run(&k->manifest, (uint64_t)seed))
+        fail_msg("%s, seed %d: %s", schedules[n], seed, error_message());
+    image_free(&fixture_image);
+    gen_kernel_free(k);
+  }
+}
+
+/* How many of the seeds report the fault; -1 after a report of something else. */
+static int seeds_that_tell(const struct mutant *m, const gen_kernel *k) {
+  int told = 0;
+  for (int seed = 0; seed < SEEDS; seed++) {
+    qkv_status status = run(&k->manifest, (uint64_t)seed);
+    if (status == QKV_OK)
+      continue;
+    if (!fixture_names(error_message(), m->kinds) || !strstr(error_message(), m->says)) {
+      print_error("%s, seed %d: \"%s\", should say \"emu: %s: ... %s\"\n", m->fault, seed, error_message(), m->kinds,
+                  m->says);
+      return -1;
+    }
+    told++;
+  }
+  if (told == 0)
+    print_error("%s: no fault in %d seeds\n", m->fault, SEEDS);
+  return told;
+}
+
+static void test_mutants_are_named(void **state) {
+  (void)state;
+  int wrong = 0, told = 0;
+  for (int n = 0; n < MUTANTS; n++) {
+    gen_kernel *k = generate(mutants[n].schedule);
+    char *source = edited(k->source.bytes, mutants[n].from, mutants[n].to);
+    if (!source) {
+      print_error("%s: the source no longer has \"%s\"\n", mutants[n].fault, mutants[n].from);
+      wrong++;
+    } else {
+      assert_int_equal(fixture_compile(source), 0);
+      int seeds = seeds_that_tell(&mutants[n], k);
+      wrong += seeds <= 0;
+      told += seeds;
+      image_free(&fixture_image);
+      free(source);
+    }
+    gen_kernel_free(k);
+  }
+  print_message("%d mutants, named in %d of %d runs\n", MUTANTS, told, MUTANTS * SEEDS);
+  assert_int_equal(wrong, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_unchanged_sources_are_clean),
+      cmocka_unit_test(test_mutants_are_named),
+  };
+  return cmocka_run_group_tests(tests, setup, NULL);
+}

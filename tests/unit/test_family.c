@@ -1,0 +1,93 @@
+/* test_family.c: which targets a family says it is for. */
+#include "gen_fixture.h"
+
+/* What the toy family answers for a target, whose table begins with `range`. "": it can. */
+static void ask(const char *range, const char *target, char reason[256]) {
+  char *folder = fixture_folder();
+  text table = {0};
+  text_printf(
+      &table,
+      "return {name = 'toy', summary = 'a toy', order = 1, %s, phases = {'prefill'}, axes = {},\n"
+      "supports = function() return true end, defaults = function() return {} end,\n"
+      "resources = function() return {shared_bytes = 0, threads = 32, registers = 8} end,\n"
+      "kernel = function() return {launches = {{entry = 'toy', block = 32, shared_bytes = 0, grid = {}}}, params "
+      "= {}, regions = {}, aligned16 = false} end}\n",
+      range);
+  fixture_write(folder, "kernels/toy.lua", table.bytes);
+  fixture_write(folder, "kernels/toy.cu", "int toy;\n");
+  spec *s = fixture_spec(FIXTURE_SPEC);
+  gen_request request = {.arch = arch_find(target), .template_path = folder};
+  gen_choice choices[GEN_MAX_FAMILIES];
+  gen_error error = {0};
+  int count = 0, at = 0;
+  assert_non_null(request.arch);
+  if (gen_choices(s, &request, choices, &count, &error) != GEN_OK) {
+    snprintf(reason, 256, "!%.250s", error.message);
+  } else {
+    while (at < count && strcmp(choices[at].family, "toy") != 0)
+      at++;
+    assert_true(at < count);
+    assert_true(choices[at].supported == (choices[at].reason[0] == 0));
+    memcpy(reason, choices[at].reason, 256);
+    /* A family that is asked for by name says the same. */
+    request.family = "toy";
+    gen_kernel *k = NULL;
+    gen_status status = gen_render(s, &request, &k, &error);
+    assert_int_equal(status, choices[at].supported ? GEN_OK : GEN_UNSUPPORTED);
+    if (status != GEN_OK)
+      assert_non_null(strstr(error.message, reason));
+    gen_kernel_free(k);
+  }
+  spec_free(s);
+  text_free(&table);
+  fixture_remove(folder);
+}
+
+static void targets_are_a_range(void **state) {
+  (void)state;
+  static const struct {
+    const char *range, *target, *reason;
+  } rows[] = {
+      {"min_arch = 90", "sm_80", "needs sm_90 or newer, the target is sm_80"},
+      {"min_arch = 90", "sm_90a", ""},
+      {"min_arch = 90", "sm_120", ""},
+      {"min_arch = 90, max_arch = 90", "sm_89", "needs sm_90 or newer, the target is sm_89"},
+      {"min_arch = 90, max_arch = 90", "sm_90a", ""},
+      {"min_arch = 90, max_arch = 90", "sm_100a", "needs sm_90 or older, the target is sm_100a"},
+      {"min_arch = 80, max_arch = 89", "sm_89", ""},
+      {"min_arch = 80, max_arch = 89", "sm_90a", "needs sm_89 or older, the target is sm_90a"},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char reason[256];
+    ask(rows[n].range, rows[n].target, reason);
+    if (strcmp(reason, rows[n].reason) != 0)
+      fail_msg("%s, %s: '%s', should be '%s'", rows[n].range, rows[n].target, reason, rows[n].reason);
+  }
+}
+
+/* The instructions of Hopper's family are those of sm_90a alone. */
+static void the_hopper_family_is_for_hopper(void **state) {
+  (void)state;
+  int archs;
+  const arch *table = arch_table(&archs);
+  spec *s = fixture_spec(FIXTURE_SPEC);
+  for (int a = 0; a < archs; a++) {
+    gen_request request = {.arch = &table[a]};
+    gen_choice choices[GEN_MAX_FAMILIES];
+    int count = 0;
+    assert_int_equal(gen_choices(s, &request, choices, &count, NULL), GEN_OK);
+    for (int n = 0; n < count; n++)
+      if (strcmp(choices[n].family, "attention_forward_sm90") == 0 &&
+          choices[n].supported != (strcmp(table[a].name, "sm_90a") == 0))
+        fail_msg("%s: %s", table[a].name, choices[n].supported ? "supported" : choices[n].reason);
+  }
+  spec_free(s);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(targets_are_a_range),
+      cmocka_unit_test(the_hopper_family_is_for_hopper),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
