@@ -406,11 +406,13 @@ static void override_template(const char *line) {
   char command[1024], path[256];
   snprintf(command, sizeof command, "cp -r %s/templates %s/t", QKV_SOURCE_DIR, root);
   assert_int_equal(system(command), 0);
-  snprintf(path, sizeof path, "%s/t/kernels/attention_forward_sm80.cu", root);
-  FILE *f = fopen(path, "a");
-  assert_non_null(f);
-  fprintf(f, "%s\n", line);
-  fclose(f);
+  for (int family = 80; family <= 90; family += 10) {
+    snprintf(path, sizeof path, "%s/t/kernels/attention_forward_sm%d.cu", root, family);
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fprintf(f, "%s\n", line);
+    fclose(f);
+  }
 }
 
 static qkv_engine *open_with_templates(void) {
