@@ -493,8 +493,13 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
-        rows.sum[r][e / 2] += scores[r][n][e];
       }
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) rows.sum[r][e / 2] += scores[r][n][e];
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.

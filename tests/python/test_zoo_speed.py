@@ -17,11 +17,23 @@ ARCH = "sm_90a"
 
 # Kernels known to spill, and the most bytes a thread they may keep in local memory: stores and loads, by NVRTC 13.0.
 SPILLS = {
+    ("command_r7b_local", "attention_forward_sm80", "aligned"): 16,
+    ("command_r7b_local", "attention_forward_sm80", "unaligned"): 16,
+    ("falcon_180b", "attention_forward_sm80", "unaligned"): 36,
+    ("gemma3_27b_local", "attention_forward_sm80", "aligned"): 16,
+    ("gemma3_27b_local", "attention_forward_sm80", "unaligned"): 16,
+    ("gpt_oss_20b_global", "attention_forward_sm80", "unaligned"): 36,
+    ("llama3_70b_tp8", "attention_forward_sm80", "aligned"): 24,
+    ("llama3_70b_tp8", "attention_forward_sm80", "unaligned"): 32,
+    ("llama3_8b", "attention_forward_sm80", "unaligned"): 32,
     ("mask_window_both", "attention_forward_sm80", "aligned"): 16,
+    ("minilm_l6", "attention_forward_sm80", "aligned"): 16,
+    ("mistral_7b", "attention_forward_sm80", "aligned"): 16,
+    ("mistral_7b", "attention_forward_sm80", "unaligned"): 16,
     ("qwen2_5_7b", "attention_forward_sm80", "aligned"): 8,
-    ("command_r7b_local", "attention_forward_sm80", "unaligned"): 8,
-    ("gemma3_27b_local", "attention_forward_sm80", "unaligned"): 8,
-    ("mistral_7b", "attention_forward_sm80", "unaligned"): 8,
+    ("qwen3_14b", "attention_forward_sm80", "aligned"): 16,
+    ("smollm2_135m", "attention_forward_sm80", "unaligned"): 36,
+    ("whisper_large_v3_decoder", "attention_forward_sm80", "unaligned"): 36,
 }
 
 
