@@ -48,9 +48,11 @@ local function layout(v, s)
   return m
 end
 
--- Registers a consumer thread needs at once: scores, the probabilities of the tile before, output, and the rest.
+-- Registers a consumer thread needs at once: scores, the probabilities of the tile before, output, its part of Q, and
+-- the rest.
 local function registers(v, s)
-  return s.tile_n // 2 + s.tile_n // 4 + v.dim_v // 2 + 24
+  local query = s.q_registers == 1 and 4 * ceil_div(v.dim_qk, 16) or 0
+  return s.tile_n // 2 + s.tile_n // 4 + v.dim_v // 2 + query + 24
 end
 
 return {
@@ -90,6 +92,8 @@ return {
     {name = "slack", values = {0, 8},
      meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "q_buffers", values = {1, 2}, meaning = "2: the next tile's Q is fetched early"},
+    {name = "q_registers", values = {0, 1},
+     meaning = "Q stays 0: in shared memory; 1: in the consumers' registers, and the next tile's takes its place"},
     {name = "carry", values = {0, 1}, meaning = "1: the next work's first Q K^T runs beside this one's last P V"},
     {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
     {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
@@ -108,7 +112,7 @@ return {
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 2,
-                 carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
+                 q_registers = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
@@ -129,7 +133,8 @@ return {
     for _, try in ipairs{{2, 96}, {2, 80}, {2, 64}, {2, 48}, {2, 32}, {1, 64}, {1, 32}} do
       for o_buffer = 0, 1 do
         list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, rescale = 0, slack = 8,
-                           q_buffers = 1, carry = 0, o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0}
+                           q_buffers = 1, q_registers = 0, carry = 0, o_buffer = o_buffer, store = 1, scheduler = 1,
+                           l2_mib = 0}
       end
     end
     return list
@@ -138,14 +143,17 @@ return {
   check = function(v, s)
     local need, have = registers(v, s), budget(s.warpgroups).consumer
     if need > have then
-      return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n or warpgroups")
-        :format(need, s.warpgroups, have)
+      return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n%s or warpgroups")
+        :format(need, s.warpgroups, have, s.q_registers == 1 and ", q_registers" or "")
     end
     if s.store == 0 and s.o_buffer == 1 and v.dtype_out ~= "f32" then return false, "o_buffer = 1 needs store = 1" end
-    if s.carry == 1 and (s.q_buffers == 1 or s.store == 1 and s.o_buffer == 0) then
-      return false, "carry = 1 needs q_buffers = 2, and O not in Q's place"
-    end
     local m = layout(v, s)
+    if s.carry == 1 and m.alias then
+      return false, "carry = 1 needs O not in Q's place: o_buffer = 1 or store = 0"
+    end
+    if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
+      return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
+    end
     if m.alias and m.qk.bytes ~= m.v.bytes then
       return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d"):format(m.v.bytes, m.qk.bytes)
     end

@@ -4,6 +4,8 @@
 //% local carry = schedule.carry == 1
 //% local hidden_rescale = schedule.rescale == 1
 //% local layout = kernel.layout
+//% local query_in_registers = schedule.q_registers == 1
+//% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 // A tile of rows as its consumers see it.
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
@@ -72,7 +74,7 @@ static __device__ __forceinline__ void wait_for(const consumer &c, int full, con
 }
 
 // Q K^T starts.
-static __device__ __forceinline__ void issue_scores(consumer &c, unsigned long long query) {
+static __device__ __forceinline__ void issue_scores(consumer &c, $(query_parameter)) {
   wait_for(c, K_FULL, c.keys);
   take_turn(c);
   wgmma_fence();
@@ -121,6 +123,17 @@ static __device__ __forceinline__ void release_query(consumer &c) {
   c.queries.advance();
 }
 
+//% if query_in_registers then
+// The warp's rows of Q move to its registers$(layout.alias and "" or ": the next tile's may take their place").
+static __device__ __forceinline__ void take_query(consumer &c, query_fragments &query) {
+  mbar_wait(c.shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+  fetch_query(query, c.shared, c.queries.stage(), warp_row(c), c.lane);
+  //% if not layout.alias then
+  release_query(c);
+  //% end
+}
+
+//% end
 // Products to probabilities.
 static __device__ __forceinline__ void softmax(
     consumer &c, const qkv_params &p, const row_work &work, int tile, bool masked) {
@@ -134,7 +147,7 @@ static __device__ __forceinline__ void softmax(
 
 // The first tile of a work: no P V runs beside it.
 static __device__ __forceinline__ void first_step(
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
   clear_output(c.output);
   start_rows(c.rows);
   issue_scores(c, query);
@@ -161,7 +174,7 @@ template <bool MAY_CROSS> static __device__ __forceinline__ void step(
 // Any other tile: its scores are multiplied while P V of the tile before is still running.
 static __device__ __forceinline__ void step(
 //% end
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
   issue_scores(c, query);
   //% if hidden_rescale then
   if (c.moved) rescale_output(c.output, c.rescale);
