@@ -57,6 +57,10 @@ constexpr int O_PANEL = TILE_M * V_ROW_BYTES;
 constexpr int O_OFFSET = $(layout.o_offset);
 //% end
 //% end
+//% if schedule.p_shared == 1 then
+constexpr int P_WIDTH = $(layout.p.width), P_ROW_BYTES = $(layout.p.bytes), P_PANEL = TILE_M * P_ROW_BYTES;
+constexpr int P_OFFSET = $(layout.p_offset);
+//% end
 
 // mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
 constexpr int Q_FULL = $(layout.barriers), Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;

@@ -40,7 +40,9 @@ local function layout(v, s)
   m.k_offset = s.q_buffers * m.q_bytes
   m.v_offset = m.k_offset + s.stages * m.k_bytes
   m.o_offset = m.v_offset + s.stages * m.v_bytes
-  m.barriers = m.o_offset + (m.alias and 0 or o_bytes)
+  m.p_offset = m.o_offset + (m.alias and 0 or o_bytes)
+  m.p = panels(s.tile_n)
+  m.barriers = m.p_offset + s.p_shared * m.tile_m * m.p.bytes * m.p.count
   m.tickets = s.scheduler == 2 and 2 or 0 -- work numbers on their way to the consumers
   m.ticket_offset = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages + 2 * m.tickets)
   m.total = m.ticket_offset + 4 * m.tickets
@@ -52,7 +54,8 @@ end
 -- the rest.
 local function registers(v, s)
   local query = s.q_registers == 1 and 4 * ceil_div(v.dim_qk, 16) or 0
-  return s.tile_n // 2 + s.tile_n // 4 + v.dim_v // 2 + query + 24
+  local probabilities = s.p_shared == 0 and s.tile_n // 4 or 0
+  return s.tile_n // 2 + probabilities + v.dim_v // 2 + query + 24
 end
 
 return {
@@ -94,6 +97,8 @@ return {
     {name = "q_buffers", values = {1, 2}, meaning = "2: the next tile's Q is fetched early"},
     {name = "q_registers", values = {0, 1},
      meaning = "Q stays 0: in shared memory; 1: in the consumers' registers, and the next tile's takes its place"},
+    {name = "p_shared", values = {0, 1},
+     meaning = "P V takes probabilities from 0: registers; 1: shared memory, which leaves room for a larger tile_n"},
     {name = "carry", values = {0, 1}, meaning = "1: the next work's first Q K^T runs beside this one's last P V"},
     {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
     {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
@@ -112,7 +117,7 @@ return {
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 2,
-                 q_registers = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
+                 q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
@@ -133,8 +138,8 @@ return {
     for _, try in ipairs{{2, 96}, {2, 80}, {2, 64}, {2, 48}, {2, 32}, {1, 64}, {1, 32}} do
       for o_buffer = 0, 1 do
         list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, rescale = 0, slack = 8,
-                           q_buffers = 1, q_registers = 0, carry = 0, o_buffer = o_buffer, store = 1, scheduler = 1,
-                           l2_mib = 0}
+                           q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0, o_buffer = o_buffer, store = 1,
+                           scheduler = 1, l2_mib = 0}
       end
     end
     return list
@@ -172,7 +177,7 @@ return {
       return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled"
     end
     local scores = m.tile_m * s.tile_n
-    return {
+    local lines = {
       "shared memory, bytes:",
       "  Q" .. (m.alias and ", later O" or "") .. "   0 .. " .. m.k_offset .. "   " .. s.q_buffers .. " x " ..
         rows(m.tile_m, m.qk),
@@ -183,6 +188,10 @@ return {
         " consumer warpgroups of 64 rows (" .. b.consumer .. ")",
       "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials",
     }
+    if s.p_shared == 1 then
+      table.insert(lines, 5, "  P   " .. m.p_offset .. " .. " .. m.barriers .. "   " .. rows(m.tile_m, m.p))
+    end
+    return lines
   end,
 
   kernel = function(v, s, arch, request)

@@ -4,6 +4,8 @@
 //% local carry = schedule.carry == 1
 //% local hidden_rescale = schedule.rescale == 1
 //% local layout = kernel.layout
+//% local p_shared = schedule.p_shared == 1
+//% local rounded = p_shared and "c.shared, warp_row(c), c.scores, c.lane" or "c.probabilities, c.scores"
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 // A tile of rows as its consumers see it.
@@ -22,7 +24,9 @@ struct consumer {
   ring<STAGES> keys, values;
 
   float scores[ROW_TILES][N_TILES][4];
+  //% if not p_shared then
   unsigned probabilities[PV_STEPS][4]; // of the tile before
+  //% end
   float output[ROW_TILES][V_TILES][4];
   row_state rows;
   float rescale[ROW_TILES][2];
@@ -84,7 +88,12 @@ static __device__ __forceinline__ void issue_scores(consumer &c, $(query_paramet
 
 // P V of the tile before starts.
 static __device__ __forceinline__ void issue_output(consumer &c) {
+  //% if p_shared then
+  const unsigned long long probability = probability_descriptor(c.shared, c.warpgroup);
+  multiply_probability_value(c.output, probability, value_descriptor(c.shared, c.values.stage()));
+  //% else
   multiply_probability_value(c.output, c.probabilities, value_descriptor(c.shared, c.values.stage()));
+  //% end
   wgmma_commit();
 }
 
@@ -155,7 +164,7 @@ static __device__ __forceinline__ void first_step(
   wgmma_wait_0();
   take_scores(c);
   softmax(c, p, work, tile, masked);
-  round_probabilities(c.probabilities, c.scores);
+  round_probabilities($(rounded));
   c.moved = false; // there is no output yet
 }
 
@@ -197,7 +206,7 @@ static __device__ __forceinline__ void step(
   //% if carry then
   if (MAY_CROSS && c.crossing) finish_crossing(c, p, done_rows);
   //% end
-  round_probabilities(c.probabilities, c.scores);
+  round_probabilities($(rounded));
   //% if not hidden_rescale then
   if (c.moved) rescale_output(c.output, c.rescale);
   //% end
