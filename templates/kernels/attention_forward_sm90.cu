@@ -205,7 +205,9 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       number = take_work(p, shared, queue, c.lane);
       //%   end
       //% end
+      //% if schedule.overlap > 0 then
       last_output(c);
+      //% end
     } else {
       clear_output(c.output);
       start_rows(c.rows);

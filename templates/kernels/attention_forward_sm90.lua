@@ -89,7 +89,10 @@ return {
     {name = "tile_n", values = {16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256},
      meaning = "keys of a tile"},
     {name = "stages", values = {1, 2, 3, 4}, meaning = "K and V tiles in flight"},
-    {name = "order", values = {0, 1}, meaning = "1: warpgroups take turns at issuing products"},
+    {name = "order", values = {0, 1},
+     meaning = "1: warpgroups take turns at issuing products, or with overlap = 0 or 2 at their exponentials"},
+    {name = "overlap", values = {0, 1, 2},
+     meaning = "beside P V of the tile before runs 0: nothing; 1: Q K^T, then softmax; 2: Q K^T, while softmax waits"},
     {name = "rescale", values = {0, 1},
      meaning = "the output moves to new references 0: after P V; 1: while the next Q K^T runs"},
     {name = "slack", values = {0, 8},
@@ -116,8 +119,9 @@ return {
     local uneven = mask.form == "rows" and mask.high_count > 0
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
-      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 2,
-                 q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
+                 q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
+                 l2_mib = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
@@ -137,9 +141,9 @@ return {
     local list = {}
     for _, try in ipairs{{2, 96}, {2, 80}, {2, 64}, {2, 48}, {2, 32}, {1, 64}, {1, 32}} do
       for o_buffer = 0, 1 do
-        list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, rescale = 0, slack = 8,
-                           q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0, o_buffer = o_buffer, store = 1,
-                           scheduler = 1, l2_mib = 0}
+        list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0,
+                           slack = 8, q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0,
+                           o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0}
       end
     end
     return list
@@ -155,6 +159,9 @@ return {
     local m = layout(v, s)
     if s.carry == 1 and m.alias then
       return false, "carry = 1 needs O not in Q's place: o_buffer = 1 or store = 0"
+    end
+    for _, axis in ipairs{"carry", "rescale"} do -- work for the time beside a product
+      if s.overlap == 0 and s[axis] == 1 then return false, axis .. " = 1 needs overlap = 1 or 2" end
     end
     if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
