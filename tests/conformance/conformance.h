@@ -18,7 +18,7 @@
 
 /* ---- Cases (cases.c) ---- */
 
-enum { TEXT_FIELD = 160, CASE_LINE = 1600, MESSAGE_SIZE = 600 };
+enum { TEXT_FIELD = 192, CASE_LINE = 1600, MESSAGE_SIZE = 600 };
 
 typedef enum sink_kind { SINK_NONE, SINK_NORMAL, SINK_MINUS_INF, SINK_PLUS4, SINK_MINUS4, SINK_MIXED } sink_kind;
 typedef enum output_kind { OUTPUTS_O_LSE, OUTPUTS_O, OUTPUTS_ALL } output_kind;
