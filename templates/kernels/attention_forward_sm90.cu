@@ -10,6 +10,8 @@
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0" -- of query row 0 among the keys
 //% local carry = schedule.carry == 1
+//% local query_in_registers = schedule.q_registers == 1
+//% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
@@ -54,6 +56,10 @@ constexpr int O_PANEL = TILE_M * V_ROW_BYTES;
 //% if not layout.alias then
 constexpr int O_OFFSET = $(layout.o_offset);
 //% end
+//% end
+//% if schedule.p_shared == 1 then
+constexpr int P_WIDTH = $(layout.p.width), P_ROW_BYTES = $(layout.p.bytes), P_PANEL = TILE_M * P_ROW_BYTES;
+constexpr int P_OFFSET = $(layout.p_offset);
 //% end
 
 // mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
@@ -127,7 +133,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //% local crossing = carry and "c.crossing || " or ""
 // All tiles of a work but the first, from the last key to the first one.
 static __device__ __forceinline__ void middle_steps(
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile) {
   //% if not free_tiles then
   for (; $(crossing)tile >= work.tiles.begin; --tile) $(edge_step)(c, p, work, query, tile, true);
   //% elseif lower_edge then
@@ -157,9 +163,16 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   unsigned number = take_work(p, shared, queue, c.lane);
   while (number < work_count(p)) {
     row_work work = work_rows(p, c, work_of(p, number));
+    //% if query_in_registers then
+    query_fragments query;
+    take_query(c, query);
+    //% else
     mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+    //% end
     if (work.tiles.begin < work.tiles.end) {
+      //% if not query_in_registers then
       unsigned long long query = query_descriptor(shared, c.queries.stage(), warpgroup);
+      //% end
       int tile = work.tiles.end - 1;
       first_step(c, p, work, query, tile, $(first_masked));
       --tile;
@@ -167,29 +180,41 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       c.crossing = false;
       for (;;) { // from work to work
         middle_steps(c, p, work, query, tile);
+        //% if not query_in_registers then
         release_query(c);
+        //% end
         number = take_work(p, shared, queue, c.lane);
         if (number >= work_count(p)) break;
         const row_work next = work_rows(p, c, work_of(p, number));
         if (next.tiles.begin >= next.tiles.end) break;
         c.done = work, c.crossing = true;
         work = next, tile = work.tiles.end - 1;
+        //% if query_in_registers then
+        take_query(c, query);
+        //% else
         query = query_descriptor(shared, c.queries.stage(), warpgroup);
         mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+        //% end
       }
       //% else
       middle_steps(c, p, work, query, tile);
       //%   if not layout.alias then
+      //%     if not query_in_registers then
       release_query(c);
+      //%     end
       number = take_work(p, shared, queue, c.lane);
       //%   end
       //% end
+      //% if schedule.overlap > 0 then
       last_output(c);
+      //% end
     } else {
       clear_output(c.output);
       start_rows(c.rows);
       //% if not layout.alias then
+      //%   if not query_in_registers then
       release_query(c);
+      //%   end
       number = take_work(p, shared, queue, c.lane);
       //% end
     }

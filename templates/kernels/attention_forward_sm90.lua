@@ -40,7 +40,9 @@ local function layout(v, s)
   m.k_offset = s.q_buffers * m.q_bytes
   m.v_offset = m.k_offset + s.stages * m.k_bytes
   m.o_offset = m.v_offset + s.stages * m.v_bytes
-  m.barriers = m.o_offset + (m.alias and 0 or o_bytes)
+  m.p_offset = m.o_offset + (m.alias and 0 or o_bytes)
+  m.p = panels(s.tile_n)
+  m.barriers = m.p_offset + s.p_shared * m.tile_m * m.p.bytes * m.p.count
   m.tickets = s.scheduler == 2 and 2 or 0 -- work numbers on their way to the consumers
   m.ticket_offset = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages + 2 * m.tickets)
   m.total = m.ticket_offset + 4 * m.tickets
@@ -48,9 +50,12 @@ local function layout(v, s)
   return m
 end
 
--- Registers a consumer thread needs at once: scores, the probabilities of the tile before, output, and the rest.
+-- Registers a consumer thread needs at once: scores, the probabilities of the tile before, output, its part of Q, and
+-- the rest.
 local function registers(v, s)
-  return s.tile_n // 2 + s.tile_n // 4 + v.dim_v // 2 + 24
+  local query = s.q_registers == 1 and 4 * ceil_div(v.dim_qk, 16) or 0
+  local probabilities = s.p_shared == 0 and s.tile_n // 4 or 0
+  return s.tile_n // 2 + probabilities + v.dim_v // 2 + query + 24
 end
 
 return {
@@ -84,12 +89,19 @@ return {
     {name = "tile_n", values = {16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256},
      meaning = "keys of a tile"},
     {name = "stages", values = {1, 2, 3, 4}, meaning = "K and V tiles in flight"},
-    {name = "order", values = {0, 1}, meaning = "1: warpgroups take turns at issuing products"},
+    {name = "order", values = {0, 1},
+     meaning = "1: warpgroups take turns at issuing products, or with overlap = 0 or 2 at their exponentials"},
+    {name = "overlap", values = {0, 1, 2},
+     meaning = "beside P V of the tile before runs 0: nothing; 1: Q K^T, then softmax; 2: Q K^T, while softmax waits"},
     {name = "rescale", values = {0, 1},
      meaning = "the output moves to new references 0: after P V; 1: while the next Q K^T runs"},
     {name = "slack", values = {0, 8},
      meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "q_buffers", values = {1, 2}, meaning = "2: the next tile's Q is fetched early"},
+    {name = "q_registers", values = {0, 1},
+     meaning = "Q stays 0: in shared memory; 1: in the consumers' registers, and the next tile's takes its place"},
+    {name = "p_shared", values = {0, 1},
+     meaning = "P V takes probabilities from 0: registers; 1: shared memory, which leaves room for a larger tile_n"},
     {name = "carry", values = {0, 1}, meaning = "1: the next work's first Q K^T runs beside this one's last P V"},
     {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
     {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
@@ -107,8 +119,9 @@ return {
     local uneven = mask.form == "rows" and mask.high_count > 0
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
-      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8,
-                 q_buffers = 2, carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
+                 q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
+                 l2_mib = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
@@ -129,8 +142,9 @@ return {
     local list = {}
     for _, try in ipairs{{2, 96}, {2, 80}, {2, 64}, {2, 48}, {2, 32}, {1, 64}, {1, 32}} do
       for o_buffer = 0, 1 do
-        list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, rescale = 0, slack = 8,
-                           q_buffers = 1, carry = 0, o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0}
+        list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0,
+                           slack = 8, q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0,
+                           o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0}
       end
     end
     return list
@@ -139,14 +153,20 @@ return {
   check = function(v, s)
     local need, have = registers(v, s), budget(s.warpgroups).consumer
     if need > have then
-      return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n or warpgroups")
-        :format(need, s.warpgroups, have)
+      return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n%s or warpgroups")
+        :format(need, s.warpgroups, have, s.q_registers == 1 and ", q_registers" or "")
     end
     if s.store == 0 and s.o_buffer == 1 and v.dtype_out ~= "f32" then return false, "o_buffer = 1 needs store = 1" end
-    if s.carry == 1 and (s.q_buffers == 1 or s.store == 1 and s.o_buffer == 0) then
-      return false, "carry = 1 needs q_buffers = 2, and O not in Q's place"
-    end
     local m = layout(v, s)
+    if s.carry == 1 and m.alias then
+      return false, "carry = 1 needs O not in Q's place: o_buffer = 1 or store = 0"
+    end
+    for _, axis in ipairs{"carry", "rescale"} do -- work for the time beside a product
+      if s.overlap == 0 and s[axis] == 1 then return false, axis .. " = 1 needs overlap = 1 or 2" end
+    end
+    if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
+      return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
+    end
     if m.alias and m.qk.bytes ~= m.v.bytes then
       return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d")
         :format(m.v.bytes, m.qk.bytes)
@@ -166,7 +186,7 @@ return {
       return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled"
     end
     local scores = m.tile_m * s.tile_n
-    return {
+    local lines = {
       "shared memory, bytes:",
       "  Q" .. (m.alias and ", later O" or "") .. "   0 .. " .. m.k_offset .. "   " .. s.q_buffers .. " x " ..
         rows(m.tile_m, m.qk),
@@ -177,6 +197,10 @@ return {
         " consumer warpgroups of 64 rows (" .. b.consumer .. ")",
       "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials",
     }
+    if s.p_shared == 1 then
+      table.insert(lines, 5, "  P   " .. m.p_offset .. " .. " .. m.barriers .. "   " .. rows(m.tile_m, m.p))
+    end
+    return lines
   end,
 
   kernel = function(v, s, arch, request)

@@ -1,9 +1,16 @@
 //%% One warpgroup's part in a tile: issuing the two products, softmax in between, giving stages back.
 //% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
+//% local overlap = schedule.overlap
+//% local turns_at_products = overlap == 1
+//% local softmax_waits = overlap == 2 and " Softmax waits for both." or ""
 //% local carry = schedule.carry == 1
 //% local hidden_rescale = schedule.rescale == 1
 //% local layout = kernel.layout
+//% local p_shared = schedule.p_shared == 1
+//% local rounded = p_shared and "c.shared, warp_row(c), c.scores, c.lane" or "c.probabilities, c.scores"
+//% local query_in_registers = schedule.q_registers == 1
+//% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 // A tile of rows as its consumers see it.
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
@@ -20,7 +27,9 @@ struct consumer {
   ring<STAGES> keys, values;
 
   float scores[ROW_TILES][N_TILES][4];
+  //% if not p_shared then
   unsigned probabilities[PV_STEPS][4]; // of the tile before
+  //% end
   float output[ROW_TILES][V_TILES][4];
   row_state rows;
   float rescale[ROW_TILES][2];
@@ -50,7 +59,9 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   return work;
 }
 
-//% if taking_turns then
+//% if taking_turns and not turns_at_products then
+// Warpgroups take turns at their exponentials, so that one multiplies while another is at them.
+//% elseif taking_turns then
 // Warpgroups issue products in turn, so that one multiplies while another is at its softmax. Only the first waits for
 // the copies: those who come later learn from the turn that they have landed.
 //% end
@@ -59,22 +70,31 @@ static __device__ __forceinline__ void take_turn(const consumer &c) {
   bar_sync(TURN + c.warpgroup, 256);
   //% end
 }
+//% if taking_turns and not turns_at_products then
+// A sum of exponentials is never negative, which the compiler does not know. It would move exponentials behind an
+// arrival that does not depend on them.
+//% end
 static __device__ __forceinline__ void pass_turn(const consumer &c) {
-  //% if taking_turns then
+  //% if taking_turns and not turns_at_products then
+  const int never = vote_any(c.rows.sum[0][0] < 0.0f || c.rows.sum[0][1] < 0.0f);
+  bar_arrive(TURN + (c.warpgroup + 1) % WARPGROUPS + never, 256);
+  //% elseif taking_turns then
   bar_arrive(TURN + (c.warpgroup + 1) % WARPGROUPS, 256);
   //% end
 }
 static __device__ __forceinline__ void wait_for(const consumer &c, int full, const ring<STAGES> &ring) {
-  //% if taking_turns then
+  //% if taking_turns and turns_at_products then
   if (c.warpgroup > 0) return;
   //% end
   mbar_wait(c.shared + full + 8 * ring.stage(), ring.parity());
 }
 
 // Q K^T starts.
-static __device__ __forceinline__ void issue_scores(consumer &c, unsigned long long query) {
+static __device__ __forceinline__ void issue_scores(consumer &c, $(query_parameter)) {
   wait_for(c, K_FULL, c.keys);
+  //% if turns_at_products then
   take_turn(c);
+  //% end
   wgmma_fence();
   multiply_query_key(c.scores, query, key_descriptor(c.shared, c.keys.stage()));
   wgmma_commit();
@@ -82,7 +102,12 @@ static __device__ __forceinline__ void issue_scores(consumer &c, unsigned long l
 
 // P V of the tile before starts.
 static __device__ __forceinline__ void issue_output(consumer &c) {
+  //% if p_shared then
+  const unsigned long long probability = probability_descriptor(c.shared, c.warpgroup);
+  multiply_probability_value(c.output, probability, value_descriptor(c.shared, c.values.stage()));
+  //% else
   multiply_probability_value(c.output, c.probabilities, value_descriptor(c.shared, c.values.stage()));
+  //% end
   wgmma_commit();
 }
 
@@ -121,6 +146,17 @@ static __device__ __forceinline__ void release_query(consumer &c) {
   c.queries.advance();
 }
 
+//% if query_in_registers then
+// The warp's rows of Q move to its registers$(layout.alias and "" or ": the next tile's may take their place").
+static __device__ __forceinline__ void take_query(consumer &c, query_fragments &query) {
+  mbar_wait(c.shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+  fetch_query(query, c.shared, c.queries.stage(), warp_row(c), c.lane);
+  //% if not layout.alias then
+  release_query(c);
+  //% end
+}
+
+//% end
 // Products to probabilities.
 static __device__ __forceinline__ void softmax(
     consumer &c, const qkv_params &p, const row_work &work, int tile, bool masked) {
@@ -129,20 +165,53 @@ static __device__ __forceinline__ void softmax(
   //% end
   if (masked) mask_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
   c.moved = move_references(c.scores, c.rows, c.rescale);
+  //% if turns_at_products then
   exponentiate(c.scores, c.rows);
+  //% else
+  take_turn(c);
+  exponentiate(c.scores, c.rows);
+  pass_turn(c);
+  //% end
 }
 
-// The first tile of a work: no P V runs beside it.
-static __device__ __forceinline__ void first_step(
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile, bool masked) {
-  clear_output(c.output);
-  start_rows(c.rows);
+//% if overlap == 0 then
+// A tile: Q K^T, softmax and P V one after the other.
+static __device__ __forceinline__ void step(
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
   issue_scores(c, query);
-  pass_turn(c);
   wgmma_wait_0();
   take_scores(c);
   softmax(c, p, work, tile, masked);
-  round_probabilities(c.probabilities, c.scores);
+  round_probabilities($(rounded));
+  if (c.moved) rescale_output(c.output, c.rescale);
+  wait_for(c, V_FULL, c.values);
+  wgmma_fence();
+  issue_output(c);
+  wgmma_wait_0();
+  take_output(c);
+}
+
+// The first tile of a work.
+static __device__ __forceinline__ void first_step(
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
+  clear_output(c.output);
+  start_rows(c.rows);
+  step(c, p, work, query, tile, masked);
+}
+//% else
+// The first tile of a work: no P V runs beside it.
+static __device__ __forceinline__ void first_step(
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
+  clear_output(c.output);
+  start_rows(c.rows);
+  issue_scores(c, query);
+  //% if turns_at_products then
+  pass_turn(c);
+  //% end
+  wgmma_wait_0();
+  take_scores(c);
+  softmax(c, p, work, tile, masked);
+  round_probabilities($(rounded));
   c.moved = false; // there is no output yet
 }
 
@@ -155,13 +224,13 @@ static __device__ __forceinline__ void finish_crossing(consumer &c, const qkv_pa
 }
 
 // Any other tile: its scores are multiplied while P V of the tile before is still running. That may be the last tile of
-// the work before (only where MAY_CROSS).
+// the work before (only where MAY_CROSS).$(softmax_waits)
 template <bool MAY_CROSS> static __device__ __forceinline__ void step(
 //% else
-// Any other tile: its scores are multiplied while P V of the tile before is still running.
+// Any other tile: its scores are multiplied while P V of the tile before is still running.$(softmax_waits)
 static __device__ __forceinline__ void step(
 //% end
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
   issue_scores(c, query);
   //% if hidden_rescale then
   if (c.moved) rescale_output(c.output, c.rescale);
@@ -171,20 +240,28 @@ static __device__ __forceinline__ void step(
   wgmma_fence();
   //% end
   issue_output(c);
+  //% if overlap == 2 then
+  wgmma_wait_0();
+  take_scores(c);
+  take_output(c);
+  //% else
   pass_turn(c);
   wgmma_wait_1();
   take_scores(c);
+  //% end
   //% if carry then
   const row_state done_rows = c.rows;
   if (MAY_CROSS && c.crossing) start_rows(c.rows);
   //% end
   softmax(c, p, work, tile, masked);
+  //% if overlap == 1 then
   wgmma_wait_0();
   take_output(c);
+  //% end
   //% if carry then
   if (MAY_CROSS && c.crossing) finish_crossing(c, p, done_rows);
   //% end
-  round_probabilities(c.probabilities, c.scores);
+  round_probabilities($(rounded));
   //% if not hidden_rescale then
   if (c.moved) rescale_output(c.output, c.rescale);
   //% end
@@ -201,3 +278,4 @@ static __device__ __forceinline__ void last_output(consumer &c) {
   wgmma_wait_0();
   take_output(c);
 }
+//% end
