@@ -179,6 +179,23 @@ static void add_comment_lines(generation *g, lua_State *L, const char *lines) {
   }
 }
 
+/* "schedule: axis=value,..." on as many lines as it needs; the later ones are indented. */
+static void add_schedule(generation *g, lua_State *L) {
+  enum { WIDTH = 117 }; /* with the comment's mark, 120 columns */
+  const char *line = lua_pushfstring(L, "schedule: %s%s", *g->info.text ? g->info.text : "(no axes)",
+                                     g->request.unaligned ? "; any alignment" : "");
+  while (strlen(line) > WIDTH) {
+    const char *end = line + WIDTH;
+    while (end > line && end[-1] != ',')
+      end--;
+    if (end == line)
+      break;
+    add_comment(g, L, line, end);
+    line = lua_pushfstring(L, "  %s", end);
+  }
+  add_comment(g, L, line, line + strlen(line));
+}
+
 /* header(): what the file is, the spec, the schedule, and the family's own description. */
 static int header(lua_State *L) {
   generation *g = lua_touserdata(L, lua_upvalueindex(1));
@@ -190,9 +207,7 @@ static int header(lua_State *L) {
   add_comment_lines(g, L, "\n");
   add_comment_lines(g, L, g->canonical.bytes);
   add_comment_lines(g, L, "\n");
-  add_comment_lines(g, L,
-                    lua_pushfstring(L, "schedule: %s%s", *g->info.text ? g->info.text : "(no axes)",
-                                    g->request.unaligned ? "; any alignment" : ""));
+  add_schedule(g, L);
   char line[160];
   snprintf(line, sizeof line, "resources: %lld bytes of shared memory, %d threads, about %d registers a thread",
            (long long)r->shared_bytes, r->threads, r->registers);

@@ -104,7 +104,8 @@ return {
     local longest_first = mask.form == "rows" and mask.high_count > 0
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8,
-                 q_buffers = 1, carry = 0, o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1, l2_mib = longest_first and 16 or 0}
+                 q_buffers = 1, carry = 0, o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1,
+                 l2_mib = longest_first and 16 or 0}
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
     end

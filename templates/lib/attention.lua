@@ -71,7 +71,8 @@ function attention.refuse(v, dtypes)
     return ("attention.scale: %g is too large, scale * log2(e) must stay within 2^127"):format(v.scale)
   end
   if v.softcap > 0 and math.max(math.abs(v.scale), 1) / v.softcap > largest then
-    return ("attention.softcap: %g is too small, 1 / softcap and scale / softcap must stay within 2^127"):format(v.softcap)
+    return ("attention.softcap: %g is too small, 1 / softcap and scale / softcap must stay within 2^127")
+      :format(v.softcap)
   end
   return nil
 end

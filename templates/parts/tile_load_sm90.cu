@@ -20,7 +20,7 @@ static __device__ __forceinline__ void load_$(load.name)(
 #pragma unroll
   for (int panel = 0; panel < $(load.panels); ++panel)
     $(load.copy)(to + panel * $(load.kind)_PANEL, &p.$(load.tensor)_map, full,
-    $((" "):rep(#load.copy))panel * $(load.width), $(load.rows), head, b);
+    $((" "):rep(#load.copy)) panel * $(load.width), $(load.rows), head, b);
   ring.advance();
 }
 

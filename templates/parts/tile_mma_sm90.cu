@@ -36,7 +36,8 @@ static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], const unsigned (&probabilities)[PV_STEPS][4], unsigned long long value) {
 #pragma unroll
   for (int step = 0; step < PV_STEPS; ++step)
-    $(pv)(&output[0][0][0], probabilities[step], descriptor_advance(value, step * 16 * V_ROW_BYTES), 1);
+    $(pv)(&output[0][0][0], probabilities[step],
+    $((" "):rep(#pv)) descriptor_advance(value, step * 16 * V_ROW_BYTES), 1);
 }
 
 // The scores' fragments, rounded to 16 bits, are P's operands as they stand.

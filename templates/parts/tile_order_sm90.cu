@@ -60,7 +60,8 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
   return number;
 }
 
-static __device__ __forceinline__ unsigned take_work(const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
+static __device__ __forceinline__ unsigned take_work(
+    const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
   mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
   const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage());
   warp_sync();
@@ -88,7 +89,8 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
 }
 //%   end
 
-static __device__ __forceinline__ unsigned take_work(const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
+static __device__ __forceinline__ unsigned take_work(
+    const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
   return hand_out_work(p, shared, queue);
 }
 //% end

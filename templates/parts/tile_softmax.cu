@@ -51,7 +51,8 @@ static __device__ __forceinline__ void mask_scores(
         //% if mask.form == "all" then
         if (k >= p.len_k) scores[r][n][e] = minus_infinity();
         //% else
-        if (!(k < p.len_k && ($(cuda_mask(names))))) scores[r][n][e] = minus_infinity();
+        if (!(k < p.len_k && ($(cuda_mask(names)))))
+          scores[r][n][e] = minus_infinity();
         //% end
       }
 }
@@ -63,7 +64,9 @@ constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
 //% if raw_scores then
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
-static __device__ __forceinline__ bool is_large(float reference) { return fabsf(reference * EXP2_SCALE) >= EXACT_LIMIT; }
+static __device__ __forceinline__ bool is_large(float reference) {
+  return fabsf(reference * EXP2_SCALE) >= EXACT_LIMIT;
+}
 //% end
 
 // The online softmax of a warp's rows.
@@ -95,8 +98,8 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 }
 
 // Moves the references of rows whose scores exceed them by more than SLACK, and the sums so far with them. Returns
-// whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference, 0
-// stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
+// whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
+// 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
     const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns

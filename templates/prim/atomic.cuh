@@ -1,5 +1,6 @@
-//%% Atomic operations on global memory, and the fence that orders blocks through them: what a thread did before the fence, or has
-//%% learnt of by then, comes before what follows the fence of a thread whose atomic comes later at the same address.
+//%% Atomic operations on global memory, and the fence that orders blocks through them: what a thread did before the
+//%% fence, or has learnt of by then, comes before what follows the fence of a thread whose atomic comes later at the
+//%% same address.
 //% piece("atomic_add_i32", function()
 // atom.relaxed.gpu.add: returns the old value; orders nothing. | one thread | sm_80
 static __device__ __forceinline__ int atomic_add_i32(int *p, int v) {
@@ -9,7 +10,8 @@ static __device__ __forceinline__ int atomic_add_i32(int *p, int v) {
 }
 //% end)
 //% piece("atomic_add_i32_acq_rel", function()
-// atom.acq_rel.gpu.add: releases what came before, acquires what earlier ones at the address released. | one thread | sm_80
+// atom.acq_rel.gpu.add: releases what came before, acquires what earlier ones at the address released. |
+// one thread | sm_80
 static __device__ __forceinline__ int atomic_add_i32_acq_rel(int *p, int v) {
   int old;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");

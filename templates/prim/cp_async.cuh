@@ -17,7 +17,8 @@ static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.asyn
 //% end)
 //% for groups = 0, 7 do
 //%   piece("cp_async_wait_" .. groups, function()
-// cp.async.wait_group: all but the newest $(groups) groups have landed. | one thread; others need a barrier | sm_80
+// cp.async.wait_group: all but the newest $(groups) groups have landed. |
+// one thread; others need a barrier | sm_80
 static __device__ __forceinline__ void cp_async_wait_$(groups)() {
   asm volatile("cp.async.wait_group $(groups);" ::: "memory");
 }

@@ -1,7 +1,7 @@
-//%% Bulk copies between global and shared memory by the copy engine. Tensor copies move the box of a tensor map, whose first
-//%% element is at coordinates c0 (innermost) and on, in elements, possibly negative; what lies outside of the tensor reads as
-//%% zero and is not written. Shared addresses are 128-byte aligned. The engine accesses shared memory through the asynchronous
-//%% proxy: what threads wrote needs fence_proxy_async before.
+//%% Bulk copies between global and shared memory by the copy engine. Tensor copies move the box of a tensor map, whose
+//%% first element is at coordinates c0 (innermost) and on, in elements, possibly negative; what lies outside of the
+//%% tensor reads as zero and is not written. Shared addresses are 128-byte aligned. The engine accesses shared memory
+//%% through the asynchronous proxy: what threads wrote needs fence_proxy_async before.
 //% piece("tensor_map", function()
 // An encoded tensor map: 128 opaque bytes inside of the kernel's __grid_constant__ parameters. | - | sm_90
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
@@ -20,19 +20,26 @@ static __device__ __forceinline__ void tma_prefetch(const tensor_map *map) {
 //%     load[#load + 1] = "%" .. 3 + d
 //%     store[#store + 1] = "%" .. 2 + d
 //%   end
-//%   parameters, operands, load, store = table.concat(parameters, ", "), table.concat(operands, ", "), table.concat(load, ", "), table.concat(store, ", ")
+//%   parameters, operands = table.concat(parameters, ", "), table.concat(operands, ", ")
+//%   load, store = table.concat(load, ", "), table.concat(store, ", ")
 //%   piece("tma_load_" .. rank .. "d", function()
-// cp.async.bulk.tensor.$(rank)d to shared memory: the whole box's bytes count on the mbarrier. | one thread | visible after mbar_wait | sm_90
-static __device__ __forceinline__ void tma_load_$(rank)d(unsigned to, const tensor_map *map, unsigned mbar, $(parameters)) {
-  asm volatile("cp.async.bulk.tensor.$(rank)d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {$(load)}], [%2];" ::"r"(to),
+// cp.async.bulk.tensor.$(rank)d to shared memory: the whole box's bytes count on the mbarrier. |
+// one thread | visible after mbar_wait | sm_90
+static __device__ __forceinline__ void tma_load_$(rank)d(
+    unsigned to, const tensor_map *map, unsigned mbar, $(parameters)) {
+  asm volatile("cp.async.bulk.tensor.$(rank)d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {$(load)}], [%2];" ::"r"(to),
                "l"(map), "r"(mbar), $(operands)
                : "memory");
 }
 //%   end)
 //%   piece("tma_store_" .. rank .. "d", function()
-// cp.async.bulk.tensor.$(rank)d to global memory, in the thread's bulk group. | one thread | reads until bulk_wait_read | sm_90
-static __device__ __forceinline__ void tma_store_$(rank)d(const tensor_map *map, unsigned from, $(parameters)) {
-  asm volatile("cp.async.bulk.tensor.$(rank)d.global.shared::cta.tile.bulk_group [%0, {$(store)}], [%1];" ::"l"(map), "r"(from), $(operands)
+// cp.async.bulk.tensor.$(rank)d to global memory, in the thread's bulk group. |
+// one thread | reads until bulk_wait_read | sm_90
+static __device__ __forceinline__ void tma_store_$(rank)d(
+    const tensor_map *map, unsigned from, $(parameters)) {
+  asm volatile("cp.async.bulk.tensor.$(rank)d.global.shared::cta.tile.bulk_group [%0, {$(store)}], [%1];" ::"l"(map),
+               "r"(from), $(operands)
                : "memory");
 }
 //%   end)
@@ -50,18 +57,20 @@ static __device__ __forceinline__ void tma_load_4d_evict_last(
 //% end)
 //% piece("tma_load_4d_multicast", function()
 // The same to this offset in every block of cta_mask, each with its own mbarrier at this offset. | one thread | sm_90
-static __device__ __forceinline__ void tma_load_4d_multicast(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3,
-                                                             unsigned short cta_mask) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-               "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+static __device__ __forceinline__ void tma_load_4d_multicast(
+    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3, unsigned short cta_mask) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
                "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(cta_mask)
                : "memory");
 }
 //% end)
 //% piece("bulk_load", function()
-// cp.async.bulk to shared memory: contiguous bytes, a multiple of 16, both addresses 16-byte aligned. | one thread | visible after mbar_wait | sm_90
+// cp.async.bulk to shared memory: contiguous bytes, a multiple of 16, both addresses 16-byte aligned. |
+// one thread | visible after mbar_wait | sm_90
 static __device__ __forceinline__ void bulk_load(unsigned to, const void *from, int bytes, unsigned mbar) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(mbar)
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(mbar)
                : "memory");
 }
 //% end)
@@ -71,8 +80,11 @@ static __device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bu
 //% end)
 //% for groups = 0, 1 do
 //%   piece("bulk_wait_read_" .. groups, function()
-// cp.async.bulk.wait_group.read: all but the newest $(groups) groups have read their shared memory. | one thread; others need a barrier | sm_90
-static __device__ __forceinline__ void bulk_wait_read_$(groups)() { asm volatile("cp.async.bulk.wait_group.read $(groups);" ::: "memory"); }
+// cp.async.bulk.wait_group.read: all but the newest $(groups) groups have read their shared memory. |
+// one thread; others need a barrier | sm_90
+static __device__ __forceinline__ void bulk_wait_read_$(groups)() {
+  asm volatile("cp.async.bulk.wait_group.read $(groups);" ::: "memory");
+}
 //%   end)
 //% end
 //% piece("bulk_wait_0", function()

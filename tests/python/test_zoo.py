@@ -32,6 +32,16 @@ def test_spec(path, compiler):
     names = [work.name for work in spec.workloads]
     assert names and len(set(names)) == len(names)
     assert qkv.Spec(text).canonical() == spec.canonical()
-    source = compiler.generate(spec, arch="sm_90a")
-    assert 'extern "C"' in source and "$(" not in source
-    assert source == compiler.generate(spec, arch="sm_90a"), "rendering is reproducible"
+    for arch in "sm_80", "sm_90a":
+        source = compiler.generate(spec, arch=arch)
+        assert 'extern "C"' in source and "$(" not in source
+        assert source == compiler.generate(spec, arch=arch), "rendering is reproducible"
+        assert max(source.splitlines(), key=len)[120:] == "", f"{arch}: a line of 120 columns at most"
+
+
+def test_template_lines():
+    folder = SPECS[0].parents[1] / "templates"
+    wide = [f"{path.relative_to(folder)}:{number}"
+            for path in sorted(folder.rglob("*.*")) if path.is_file()
+            for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
+    assert not wide, f"lines above 120 columns: {wide}"
