@@ -142,6 +142,7 @@ static void define_request(const binding *b, lua_State *L) {
   lua_newtable(L);
   set_bool(L, "unaligned", b->request->unaligned);
   set_string(L, "phase", b->phase);
+  set_int(L, "len_q", b->request->len_q);
   host_freeze(L, "request", true);
   host_set_global(L, "request");
 }

@@ -284,8 +284,12 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   op->limit_batch = l.batch;
   op->limit_len_q = l.len_q;
   op->limit_len_k = l.len_k;
-  const gen_request request = {
-      .arch = e->arch, .family = l.family, .phase = l.phase, .schedule = l.schedule, .template_path = e->template_path};
+  const gen_request request = {.arch = e->arch,
+                               .family = l.family,
+                               .phase = l.phase,
+                               .schedule = l.schedule,
+                               .len_q = l.len_q,
+                               .template_path = e->template_path};
   status = load_kernels(op, &request, l.aligned_only);
   if (status == QKV_OK)
     status = size_workspace(op);

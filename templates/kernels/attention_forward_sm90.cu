@@ -14,7 +14,9 @@
 
 constexpr int HEADS_Q = $(variant.heads_q);
 constexpr int GROUP = $(variant.group); // query heads per KV head
+//% if schedule.l2_mib > 0 then
 constexpr int DIM_QK = $(variant.dim_qk);
+//% end
 constexpr int DIM_V = $(variant.dim_v);
 //% if variant.softcap > 0 then
 constexpr float SOFTCAP = $(f32(variant.softcap));
@@ -103,15 +105,14 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
     const tile_range tiles = visible_tiles(p, work.row_begin, $(position), work.h, hk, work.b);
-    const bool any = tiles.begin < tiles.end;
-    if (any) load_key(p, shared, key_ring, tiles.end - 1, hk, work.b);
-    load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
-    for (int tile = tiles.end - 2; tile >= tiles.begin; --tile) {
-      load_key(p, shared, key_ring, tile, hk, work.b);
-      load_value(p, shared, value_ring, tile + 1, hk, work.b);
+    for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
+      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b);
+      if (tile == tiles.begin - 1) ask_for_work(p, queue);
+      if (tile == tiles.end - 1)
+        load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
+      else
+        load_value(p, shared, value_ring, tile + 1, hk, work.b);
     }
-    ask_for_work(p, queue);
-    if (any) load_value(p, shared, value_ring, tiles.begin, hk, work.b);
   }
 }
 

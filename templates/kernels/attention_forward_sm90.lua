@@ -99,21 +99,40 @@ return {
      meaning = "0: row tiles of one head follow each other; else heads of so many MiB of K and V, longest rows first"},
   },
 
-  defaults = function(v)
+  -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
+  -- the rows see different numbers of keys, blocks take tickets; but of short sequences, which the declared maximum
+  -- tells, fixed shares are as even, and the heads' rows stay together.
+  defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
-    local longest_first = mask.form == "rows" and mask.high_count > 0
+    local uneven = mask.form == "rows" and mask.high_count > 0
+    local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
-      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8,
-                 q_buffers = 1, carry = 0, o_buffer = 0, store = 1, scheduler = longest_first and 2 or 1,
-                 l2_mib = longest_first and 16 or 0}
+      local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, rescale = 0, slack = 8, q_buffers = 2,
+                 carry = 0, o_buffer = 1, store = 1, scheduler = 1, l2_mib = 0}
+      if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
     end
-    if dim <= 64 then return schedule(3, 128, {o_buffer = 1, stages = 3}) end
-    if dim <= 128 then return schedule(2, 128, {o_buffer = 1}) end
-    if dim <= 192 and v.dim_v <= 128 then return schedule(2, 128) end
-    if dim <= 192 then return schedule(2, 96) end
-    return schedule(2, 80)
+    if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
+    if dim <= 64 then return schedule(3, 128, {stages = 3}) end
+    if dim <= 96 then return schedule(3, dim <= 72 and 128 or 112, {q_buffers = 1}) end
+    if dim < 128 then return schedule(2, 128, {order = 0}) end
+    if dim == 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
+    if dim <= 160 or (v.dim_v <= 128 and dim <= 192) then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end
+    if dim <= 192 then return schedule(2, 112, {q_buffers = 1, o_buffer = 0}) end
+    return schedule(2, uneven and not short and 80 or 64, {q_buffers = 1, o_buffer = 0})
+  end,
+
+  -- For dimensions that leave less room, in order of preference.
+  fallbacks = function(v)
+    local list = {}
+    for _, try in ipairs{{2, 96}, {2, 80}, {2, 64}, {2, 48}, {2, 32}, {1, 64}, {1, 32}} do
+      for o_buffer = 0, 1 do
+        list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, rescale = 0, slack = 8,
+                           q_buffers = 1, carry = 0, o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0}
+      end
+    end
+    return list
   end,
 
   check = function(v, s)
@@ -122,9 +141,14 @@ return {
       return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n or warpgroups")
         :format(need, s.warpgroups, have)
     end
-    if s.store == 0 and s.o_buffer == 1 then return false, "o_buffer = 1 needs store = 1" end
+    if s.store == 0 and s.o_buffer == 1 and v.dtype_out ~= "f32" then return false, "o_buffer = 1 needs store = 1" end
     if s.carry == 1 and (s.q_buffers == 1 or s.store == 1 and s.o_buffer == 0) then
       return false, "carry = 1 needs q_buffers = 2, and O not in Q's place"
+    end
+    local m = layout(v, s)
+    if m.alias and m.qk.bytes ~= m.v.bytes then
+      return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d")
+        :format(m.v.bytes, m.qk.bytes)
     end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
