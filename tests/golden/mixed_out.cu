@@ -70,7 +70,8 @@ static __device__ __forceinline__ void cp_async_16_zfill(unsigned to, const void
 // cp.async.commit_group: closes the thread's group of copies. | one thread | sm_80
 static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// cp.async.wait_group: all but the newest 0 groups have landed. | one thread; others need a barrier | sm_80
+// cp.async.wait_group: all but the newest 0 groups have landed. |
+// one thread; others need a barrier | sm_80
 static __device__ __forceinline__ void cp_async_wait_0() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
@@ -172,6 +173,28 @@ struct qkv_params {
   int len_q;
   int len_k;
 };
+
+// Tiles from begin up to end hold every visible key.
+// In tiles from free_begin up to free_end (which may lie before) every row sees every key.
+struct tile_range {
+  int begin, end;
+  int free_begin, free_end;
+};
+
+// Of rows row_begin on; `position` is that of query row 0 in the KV sequence.
+static __device__ __forceinline__ tile_range visible_tiles(
+    const qkv_params &p, int row_begin, int position, int h, int hk, int b) {
+  tile_range tiles;
+  int key_begin = 0, key_end = p.len_k;
+  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
+  key_begin = max(0, 0);
+  key_end = min(last + 1, p.len_k);
+  tiles.begin = key_begin / TILE_N;
+  tiles.end = key_end > key_begin ? (key_end + TILE_N - 1) / TILE_N : tiles.begin;
+  tiles.free_begin = (max(0, 0) + TILE_N - 1) / TILE_N;
+  tiles.free_end = max(min(first + 1, p.len_k), 0) / TILE_N;
+  return tiles;
+}
 
 // TILE_M rows of q to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
 // column of 16-byte chunks.
@@ -323,7 +346,8 @@ static __device__ __forceinline__ void mask_scores(
         const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
         const int q = i + position;
         const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
-        if (!(k < p.len_k && (k <= q))) scores[r][n][e] = minus_infinity();
+        if (!(k < p.len_k && (k <= q)))
+          scores[r][n][e] = minus_infinity();
       }
 }
 
@@ -332,94 +356,129 @@ static __device__ __forceinline__ void mask_scores(
 constexpr float SLACK = 0x1.f5e466p+5f;
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
+static __device__ __forceinline__ bool is_large(float reference) {
+  return fabsf(reference * EXP2_SCALE) >= EXACT_LIMIT;
+}
 
-// One tile of the online softmax: scores become probabilities relative to the row's reference; where that has to move,
-// the output and the sum so far move with it. Before a row has seen a key its reference is -inf, and 0 stands in.
-static __device__ __forceinline__ void softmax_tile(
-    float (&scores)[ROW_TILES][N_TILES][4], float (&output)[ROW_TILES][V_TILES][4],
-    float (&row_reference)[ROW_TILES][2], float (&row_sum)[ROW_TILES][2]) {
-  float maximum[ROW_TILES][2]; // of rows g and g + 8
+// The online softmax of a warp's rows.
+struct row_state {
+  float reference[ROW_TILES][2]; // what the exponentials are relative to; -inf: the row has seen no key
+  float sum[ROW_TILES][2];       // of them, by lane: four lanes share a row
+  bool large; // whether a row of the warp may have a reference beyond EXACT_LIMIT
+};
+
+static __device__ __forceinline__ void start_rows(row_state &rows) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) rows.reference[r][half] = minus_infinity(), rows.sum[r][half] = 0.0f;
+  rows.large = false;
+}
+
+static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V_TILES][4]) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < V_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[r][n][e] = 0.0f;
+}
+
+// Moves the references of rows whose scores exceed them by more than SLACK, and the sums so far with them. Returns
+// whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
+// 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
+static __device__ __forceinline__ bool move_references(
+    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+  float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float x = scores[r][0][2 * half];
+      float x = scores[r][0][2 * half], y = scores[r][0][2 * half + 1]; // two chains are sooner done than one
 #pragma unroll
-      for (int n = 0; n < N_TILES; ++n) x = fmaxf(x, fmaxf(scores[r][n][2 * half], scores[r][n][2 * half + 1]));
-      x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
-      x = fmaxf(x, shuffle_xor_f32(x, 2));
-      maximum[r][half] = x;
-      grows |= x > row_reference[r][half] + SLACK;
+      for (int n = 1; n < N_TILES; ++n)
+        x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
+      maximum[r][half] = fmaxf(x, y);
+      grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
     }
-  if (vote_any(grows)) {
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
-        const bool moves = maximum[r][half] > row_reference[r][half] + SLACK;
-        const float reference = moves ? maximum[r][half] : row_reference[r][half];
-        const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-        const float rescale = exp2_approx((row_reference[r][half] - stand_in) * EXP2_SCALE);
-        row_reference[r][half] = reference;
-        row_sum[r][half] *= rescale;
-#pragma unroll
-        for (int n = 0; n < V_TILES; ++n) {
-          output[r][n][2 * half] *= rescale;
-          output[r][n][2 * half + 1] *= rescale;
-        }
-      }
-  }
-
-  float stand_in[ROW_TILES][2];
-  bool large[ROW_TILES][2], any_large = false;
+  if (!vote_any(grows)) return false;
+  bool large = false;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      stand_in[r][half] = row_reference[r][half] == minus_infinity() ? 0.0f : row_reference[r][half];
-      large[r][half] = fabsf(stand_in[r][half] * EXP2_SCALE) >= EXACT_LIMIT;
-      any_large |= large[r][half];
+      float x = maximum[r][half];
+      x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
+      x = fmaxf(x, shuffle_xor_f32(x, 2));
+      // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
+      const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
+      const float stand_in = reference == minus_infinity() ? 0.0f : reference;
+      rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
+      rows.reference[r][half] = reference;
+      rows.sum[r][half] *= rescale[r][half];
+      large |= is_large(stand_in);
     }
-  if (vote_any(any_large)) {
+  rows.large = vote_any(large);
+  return true;
+}
+
+// The output so far, relative to the rows' new references.
+static __device__ __forceinline__ void rescale_output(
+    float (&output)[ROW_TILES][V_TILES][4], const float (&rescale)[ROW_TILES][2]) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < V_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) output[r][n][e] *= rescale[r][e / 2];
+}
+
+// Scores become probabilities relative to the rows' references, and join the sums.
+static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
+  float offset[ROW_TILES][2]; // of the exponent
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float stand_in = rows.reference[r][half] == minus_infinity() ? 0.0f : rows.reference[r][half];
+      offset[r][half] = -stand_in * EXP2_SCALE;
+    }
+  if (rows.large) { // rare: subtract first
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-      for (int n = 0; n < N_TILES; ++n)
+      for (int half = 0; half < 2; ++half) {
+        const bool large = fabsf(offset[r][half]) >= EXACT_LIMIT;
+        const float first = large ? rows.reference[r][half] : 0.0f;
+        offset[r][half] = large ? 0.0f : offset[r][half];
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-          scores[r][n][e] = exp2_approx(large[r][e / 2] ? (scores[r][n][e] - stand_in[r][e / 2]) * EXP2_SCALE
-                                    : fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
-  } else {
-#pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-      for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, -stand_in[r][e / 2] * EXP2_SCALE));
+        for (int n = 0; n < N_TILES; ++n) scores[r][n][2 * half] -= first, scores[r][n][2 * half + 1] -= first;
+      }
   }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) row_sum[r][e / 2] += scores[r][n][e];
+      for (int e = 0; e < 4; ++e) {
+        scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
+        rows.sum[r][e / 2] += scores[r][n][e];
+      }
 }
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], float (&row_reference)[ROW_TILES][2],
-    float (&row_sum)[ROW_TILES][2], int warp_row, int h, int b, int lane) {
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp_row, int h, int b,
+    int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = row_sum[r][half];
+      float sum = rows.sum[r][half];
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
-      const bool empty = row_reference[r][half] == minus_infinity();
+      const bool empty = rows.reference[r][half] == minus_infinity();
       const float denominator = sum;
       const float inverse = empty ? 0.0f : rcp_approx(denominator);
 #pragma unroll
@@ -460,16 +519,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 
   const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
 
-  // Tiles from tile_begin up to tile_end hold every visible key.
-  int key_begin = 0, key_end = p.len_k;
-  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
-  key_begin = max(0, 0);
-  key_end = min(last + 1, p.len_k);
-  const int tile_begin = key_begin / TILE_N;
-  const int tile_end = key_end > key_begin ? (key_end + TILE_N - 1) / TILE_N : tile_begin;
-  // In tiles from free_begin up to free_end every row sees every key.
-  const int free_begin = (max(0, 0) + TILE_N - 1) / TILE_N;
-  const int free_end = max(min(first + 1, p.len_k), 0) / TILE_N;
+  const tile_range tiles = visible_tiles(p, row_begin, position, h, hk, b);
 
   unsigned char *arena = shared_arena();
   const unsigned shared = smem_addr(arena);
@@ -480,21 +530,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const unsigned short *value = p.v + b * p.v_stride_batch + hk * p.v_stride_head;
 
   load_query(p, shared, query, p.len_q - row_begin);
-  for (int tile = tile_begin; tile < tile_begin + STAGES - 1; ++tile) {
-    if (tile < tile_end) {
-      load_key_tile(p, shared, key, tile, tile - tile_begin);
-      load_value_tile(p, shared, value, tile, tile - tile_begin);
+  for (int tile = tiles.begin; tile < tiles.begin + STAGES - 1; ++tile) {
+    if (tile < tiles.end) {
+      load_key_tile(p, shared, key, tile, tile - tiles.begin);
+      load_value_tile(p, shared, value, tile, tile - tiles.begin);
     }
     cp_async_commit();
   }
 
-  float output[ROW_TILES][V_TILES][4] = {};
-  float row_reference[ROW_TILES][2], row_sum[ROW_TILES][2];
-  for (int r = 0; r < ROW_TILES; ++r)
-    for (int half = 0; half < 2; ++half) row_reference[r][half] = minus_infinity(), row_sum[r][half] = 0.0f;
+  float output[ROW_TILES][V_TILES][4];
+  row_state rows;
+  clear_output(output);
+  start_rows(rows);
 
   int stage = 0;
-  for (int tile = tile_begin; tile < tile_end; ++tile) {
+  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
     cp_async_wait_0(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
 
@@ -502,22 +552,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
 
     const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
-    if (next < tile_end) load_key_tile(p, shared, key, next, next_stage);
+    if (next < tiles.end) load_key_tile(p, shared, key, next, next_stage);
 
-    if (tile < free_begin || tile >= free_end)
+    if (tile < tiles.free_begin || tile >= tiles.free_end)
       mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
-    softmax_tile(scores, output, row_reference, row_sum);
-    if (next < tile_end) load_value_tile(p, shared, value, next, next_stage);
+    float rescale[ROW_TILES][2];
+    if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
+    exponentiate(scores, rows);
+    if (next < tiles.end) load_value_tile(p, shared, value, next, next_stage);
     cp_async_commit();
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 
-  if (tile_begin >= tile_end) { // nothing was waited for: Q must have landed before O takes its place
+  if (tiles.begin >= tiles.end) { // nothing was waited for: Q must have landed before O takes its place
     cp_async_wait_0();
     block_sync();
   }
-  finish_rows(p, output, row_reference, row_sum, row_begin + warp_row, h, b, lane);
+  finish_rows(p, output, rows, row_begin + warp_row, h, b, lane);
   store_output(p, output, arena + q_offset, row_begin + warp_row, h, b, lane);
 }
 
