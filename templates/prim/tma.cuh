@@ -38,7 +38,8 @@ static __device__ __forceinline__ void tma_load_$(rank)d(
 // one thread | reads until bulk_wait_read | sm_90
 static __device__ __forceinline__ void tma_store_$(rank)d(
     const tensor_map *map, unsigned from, $(parameters)) {
-  asm volatile("cp.async.bulk.tensor.$(rank)d.global.shared::cta.tile.bulk_group [%0, {$(store)}], [%1];" ::"l"(map),
+  asm volatile("cp.async.bulk.tensor.$(rank)d.global.shared::cta.tile.bulk_group "
+               "[%0, {$(store)}], [%1];" ::"l"(map),
                "r"(from), $(operands)
                : "memory");
 }
