@@ -70,6 +70,8 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_
  *                                                lse_with_sink.stride....; sink.stride.head
  *   q.map.DIMS.TOKENS.SWIZZLE                    tensor map of q (also k v o) over (dim, token, head, batch) whose box is
  *                                                DIMS by TOKENS elements of one head, with SWIZZLE bytes of swizzle
+ *   q.packed_map.DIMS.HEADS.TOKENS.SWIZZLE       the same of q (also o) over (dim, query head of a KV head, token, KV head,
+ *                                                batch); the box is DIMS by HEADS by TOKENS elements of one KV head
  *   batch len_q len_k                            sizes
  *   workspace.NAME                               address of a region
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one

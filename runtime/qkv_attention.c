@@ -91,24 +91,42 @@ static int64_t integer_of(const field_slot *slot, const call_view *call) {
   }
 }
 
-/* A view of one tensor as (dim, token, head, batch). An empty tensor has none; no kernel looks at it then. */
-static qkv_status fill_map(const qkv_op *op, const field_slot *slot, const call_view *call, char *encoded) {
-  static const int axes[] = {3, 1, 2, 0}; /* of the tensor, innermost first */
-  const qkv_tensor *t = call->tensors[slot->tensor];
+/* One dimension of a view of a tensor. */
+typedef struct view_axis {
+  int64_t extent, stride;
+  int box;
+} view_axis;
+
+static qkv_status encode_map(const qkv_op *op, const qkv_tensor *t, const view_axis *axes, int rank, int swizzle,
+                             char *encoded) {
   int size = dtype_size(t->dtype);
-  device_tensor_map map = {.base = t->data,
-                           .element_bytes = size,
-                           .rank = 4,
-                           .box = {slot->box_dims, slot->box_tokens, 1, 1},
-                           .swizzle = slot->swizzle};
-  for (int d = 0; d < 4; d++) {
-    map.extent[d] = t->shape[axes[d]];
-    if (map.extent[d] == 0)
+  device_tensor_map map = {.base = t->data, .element_bytes = size, .rank = rank, .swizzle = swizzle};
+  for (int d = 0; d < rank; d++) {
+    map.extent[d] = axes[d].extent;
+    map.box[d] = axes[d].box;
+    if (map.extent[d] == 0) /* an empty tensor has no map; no kernel looks at it then */
       return QKV_OK;
     if (d > 0) /* an extent of 1 may have any stride; the hardware wants a multiple of 16 */
-      map.stride_bytes[d - 1] = map.extent[d] > 1 ? t->stride[axes[d]] * size : 16;
+      map.stride_bytes[d - 1] = map.extent[d] > 1 ? axes[d].stride * size : 16;
   }
   return op->engine->ops->tensor_map(op->engine->device, &map, encoded);
+}
+
+/* A view of one tensor as (dim, token, head, batch), or packed as (dim, query head of a KV head, token, KV head,
+ * batch). */
+static qkv_status fill_map(const qkv_op *op, const field_slot *slot, const call_view *call, char *encoded) {
+  const qkv_tensor *t = call->tensors[slot->tensor];
+  const spec *s = op->spec->parsed;
+  const int64_t group = s->heads_q / s->heads_kv;
+  const view_axis dims = {t->shape[3], 1, slot->box_dims}, tokens = {t->shape[1], t->stride[1], slot->box_tokens},
+                  batch = {t->shape[0], t->stride[0], 1};
+  if (slot->box_heads == 0) {
+    const view_axis heads = {t->shape[2], t->stride[2], 1};
+    return encode_map(op, t, (const view_axis[]){dims, tokens, heads, batch}, 4, slot->swizzle, encoded);
+  }
+  const view_axis heads = {group, t->stride[2], slot->box_heads},
+                  groups = {t->shape[2] / group, group * t->stride[2], 1};
+  return encode_map(op, t, (const view_axis[]){dims, heads, tokens, groups, batch}, 5, slot->swizzle, encoded);
 }
 
 static qkv_status fill_field(const qkv_op *op, const manifest_field *field, const field_slot *slot,

@@ -146,12 +146,20 @@ int call_tensor_find(const spec *s, const char *name, size_t length);
 int call_axis_find(int tensor, const char *name);
 
 /* One member of the parameter struct, resolved. */
-typedef enum slot_kind { SLOT_DATA, SLOT_STRIDE, SLOT_EXTENT, SLOT_SIZE, SLOT_WORKSPACE, SLOT_VALUE, SLOT_MAP } slot_kind;
+typedef enum slot_kind {
+  SLOT_DATA,
+  SLOT_STRIDE,
+  SLOT_EXTENT,
+  SLOT_SIZE,
+  SLOT_WORKSPACE,
+  SLOT_VALUE,
+  SLOT_MAP
+} slot_kind;
 typedef struct field_slot {
   slot_kind kind;
   field_type type;
   int tensor, index, offset;
-  int box_dims, box_tokens, swizzle; /* SLOT_MAP */
+  int box_dims, box_heads, box_tokens, swizzle; /* SLOT_MAP; box_heads > 0: the packed view */
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */

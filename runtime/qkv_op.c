@@ -9,12 +9,15 @@
 
 /* ---- Binding the parameter struct ---- */
 
-/* `rest` after "TENSOR" is ".map.DIMS.TOKENS.SWIZZLE". */
+/* `rest` after "TENSOR" is ".map.DIMS.TOKENS.SWIZZLE" or ".packed_map.DIMS.HEADS.TOKENS.SWIZZLE". */
 static int bind_map(const char *rest, field_slot *slot) {
   int used = 0;
   slot->kind = SLOT_MAP;
-  return sscanf(rest, ".map.%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3 &&
-         !rest[used] && slot->tensor <= TENSOR_O;
+  if (sscanf(rest, ".map.%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3)
+    return !rest[used] && slot->tensor <= TENSOR_O;
+  return sscanf(rest, ".packed_map.%d.%d.%d.%d%n", &slot->box_dims, &slot->box_heads, &slot->box_tokens, &slot->swizzle,
+                &used) == 4 &&
+         !rest[used] && (slot->tensor == TENSOR_Q || slot->tensor == TENSOR_O);
 }
 
 /* `rest` after "TENSOR" is "", ".stride.AXIS", ".extent.AXIS" or a map. */
@@ -23,7 +26,7 @@ static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
   slot->kind = SLOT_DATA;
   if (!*rest)
     return 1;
-  if (!strncmp(rest, ".map.", 5))
+  if (!strncmp(rest, ".map.", 5) || !strncmp(rest, ".packed_map.", 12))
     return bind_map(rest, slot);
   if (!strncmp(rest, ".stride.", 8))
     slot->kind = SLOT_STRIDE;

@@ -14,7 +14,11 @@
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% header()
 
+//% if layout.packed then
+constexpr int HEADS_KV = $(variant.heads_kv);
+//% else
 constexpr int HEADS_Q = $(variant.heads_q);
+//% end
 constexpr int GROUP = $(variant.group); // query heads per KV head
 //% if schedule.l2_mib > 0 then
 constexpr int DIM_QK = $(variant.dim_qk);
@@ -31,6 +35,10 @@ constexpr float SCALE = $(f32(variant.scale));
 
 constexpr int WARPGROUPS = $(schedule.warpgroups); // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
+//% if layout.packed then
+constexpr int TILE_QUERIES = TILE_M / GROUP; // of a tile, each with the GROUP query heads of a KV head
+constexpr int TILE_ROWS = TILE_QUERIES * GROUP; // in use
+//% end
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
 constexpr int STAGES = $(schedule.stages);
 constexpr int Q_BUFFERS = $(schedule.q_buffers);
@@ -86,6 +94,10 @@ constexpr int ROWS_DONE = 4;
 
 //% pieces()
 
+//% if layout.packed then
+//%   include "parts/packed_row.cu"
+
+//% end
 //% include "parts/tile_range.cu"
 
 //% include "parts/ring_sm90.cu"
@@ -115,7 +127,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b);
       if (tile == tiles.begin - 1) ask_for_work(p, queue);
       if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
+        load_query(p, shared, query_ring, work.row_begin, $(layout.packed and "hk" or "work.h"), work.b);
       else
         load_value(p, shared, value_ring, tile + 1, hk, work.b);
     }
@@ -254,6 +266,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
     //% end
     fence_mbar_init();
   }
+  //% if layout.idle_rows > 0 then
+  clear_idle_rows();
+  //% end
   block_sync();
   if (warpgroup == 0) {
     registers_decrease_$(budget.producer)();

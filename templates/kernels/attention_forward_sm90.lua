@@ -4,6 +4,9 @@
 -- One block works through tiles of 64 query rows per consumer warpgroup. The producer fetches Q and rings of K and V
 -- tiles by tensor maps; a consumer warpgroup keeps its rows' scores, probabilities and output in registers. The output
 -- leaves by tensor stores while the next tile begins.
+--
+-- With pack = 1 a tile's rows are queries times the GROUP query heads of a KV head, heads innermost, so that few
+-- queries fill a tile and share one pass over the keys. Rows beyond the last whole query of a tile are idle.
 
 local attention = library("attention")
 
@@ -22,14 +25,21 @@ local function budget(warpgroups)
   local threads = 128 * (warpgroups + 1)
   return {
     launch = math.min(REGISTERS_PER_SM // threads // 8 * 8, 255),
-    producer = ({24, 40, 32})[warpgroups],
+    producer = ({56, 40, 32})[warpgroups],
     consumer = ({240, 232, 160})[warpgroups],
   }
 end
 
 local function layout(v, s)
   local m = {qk = panels(v.dim_qk), v = panels(v.dim_v), tile_m = 64 * s.warpgroups}
-  local store = s.store == 1 and v.dtype_out ~= "f32"
+  m.packed = s.pack == 1
+  m.queries = m.packed and m.tile_m // v.group or m.tile_m -- of a tile
+  m.idle_rows = m.packed and m.tile_m - m.queries * v.group or 0
+  -- A warp's 16 rows of O are a box: so many heads of so many queries. Without such a box, and for f32, they leave
+  -- from the registers.
+  m.o_heads = m.packed and math.min(v.group, 16) or 1
+  local boxed = 16 % m.o_heads == 0 and v.group % m.o_heads == 0 and m.idle_rows == 0
+  local store = s.store == 1 and v.dtype_out ~= "f32" and boxed
   local q_bytes = m.tile_m * m.qk.bytes * m.qk.count
   local o_bytes = store and m.tile_m * m.v.bytes * m.v.count or 0
   m.store = store
@@ -109,6 +119,8 @@ return {
      meaning = "0: a block per tile; 1: as many blocks as SMs, each a fixed share; 2: each takes the next tile"},
     {name = "l2_mib", values = {0, 4, 8, 16, 32},
      meaning = "0: row tiles of one head follow each other; else heads of so many MiB of K and V, longest rows first"},
+    {name = "pack", values = {0, 1},
+     meaning = "a tile's rows are 0: queries of one head; 1: queries times the heads that share a KV head"},
   },
 
   -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
@@ -121,7 +133,7 @@ return {
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
-                 l2_mib = 0}
+                 l2_mib = 0, pack = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       return s
@@ -144,7 +156,8 @@ return {
       for o_buffer = 0, 1 do
         list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0,
                            slack = 8, q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0,
-                           o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0}
+                           o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0,
+                           pack = 0}
       end
     end
     return list
@@ -166,6 +179,10 @@ return {
     end
     if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
+    end
+    if m.queries == 0 then
+      return false, ("pack = 1: the %d query heads of a KV head do not fit the %d rows of a tile; raise warpgroups")
+        :format(v.group, m.tile_m)
     end
     if m.alias and m.qk.bytes ~= m.v.bytes then
       return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d")
@@ -200,20 +217,25 @@ return {
     if s.p_shared == 1 then
       table.insert(lines, 5, "  P   " .. m.p_offset .. " .. " .. m.barriers .. "   " .. rows(m.tile_m, m.p))
     end
+    if m.packed then
+      lines[#lines + 1] = ("rows of a tile: %d queries of %d heads, %d idle"):format(m.queries, v.group, m.idle_rows)
+    end
     return lines
   end,
 
   kernel = function(v, s, arch, request)
     local m = layout(v, s)
     local params = {}
-    local function add_map(tensor, dim, tokens)
+    local function add_map(tensor, dim, tokens, heads)
+      local box = heads and ("packed_map.%d.%d.%d"):format(dim.width, heads, tokens)
+        or ("map.%d.%d"):format(dim.width, tokens)
       params[#params + 1] = {name = tensor .. "_map", type = "tensor_map",
-                             source = ("%s.map.%d.%d.%d"):format(tensor, dim.width, tokens, dim.swizzle)}
+                             source = ("%s.%s.%d"):format(tensor, box, dim.swizzle)}
     end
-    add_map("q", m.qk, m.tile_m)
+    add_map("q", m.qk, m.queries, m.packed and v.group)
     add_map("k", m.qk, s.tile_n)
     add_map("v", m.v, s.tile_n)
-    if m.store then add_map("o", m.v, 16) end
+    if m.store then add_map("o", m.v, 16 // m.o_heads, m.packed and m.o_heads) end
     for _, field in ipairs(attention.params(v, false, {q = true, k = true, v = true, o = m.store})) do
       params[#params + 1] = field
     end
@@ -224,7 +246,8 @@ return {
     end
     return {
       launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,
-                   grid = {{"len_q", m.tile_m}, {"heads_q"}, {"batch"}}, blocks_per_sm = s.scheduler > 0 and 1 or 0}},
+                   grid = {{"len_q", m.queries}, {m.packed and "heads_kv" or "heads_q"}, {"batch"}},
+                   blocks_per_sm = s.scheduler > 0 and 1 or 0}},
       params = params,
       regions = regions,
       aligned16 = true,

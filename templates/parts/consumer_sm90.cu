@@ -11,10 +11,11 @@
 //% local rounded = p_shared and "c.shared, warp_row(c), c.scores, c.lane" or "c.probabilities, c.scores"
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
+//% local packed = layout.packed
 // A tile of rows as its consumers see it.
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
-  int warp_row;           // the warp's first row
+  $(packed and "packed_row warp_row;" or "int warp_row;          ") // the warp's first row
   tile_range tiles;
 };
 
@@ -54,7 +55,11 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   //% else
   work.position = 0;
   //% end
+  //% if packed then
+  work.warp_row = {item.row_begin, (unsigned)warp_row(c)};
+  //% else
   work.warp_row = item.row_begin + warp_row(c);
+  //% end
   work.tiles = visible_tiles(p, item.row_begin, work.position, work.h, work.hk, work.b);
   return work;
 }

@@ -1,8 +1,11 @@
 //%% Tiles of Q, K and V by tensor maps into shared memory, ring by ring. What lies outside of a tensor arrives as zero.
+//% local packed = kernel.layout.packed
 //% local loads = {
-//%   {what = "The rows of a tile of Q", name = "query", tensor = "q", kind = "Q", copy = "tma_load_4d",
-//%    first = "row_begin", rows = "row_begin", offset = "ring.stage() * Q_BYTES", width = "QK_WIDTH",
-//%    panels = "QK_PANELS", bytes = "QK_PANELS * Q_PANEL", stages = "Q_BUFFERS"},
+//%   {what = "The rows of a tile of Q", name = "query", tensor = "q", kind = "Q",
+//%    copy = packed and "tma_load_5d" or "tma_load_4d", first = "row_begin",
+//%    rows = packed and "0, row_begin" or "row_begin", offset = "ring.stage() * Q_BYTES", width = "QK_WIDTH",
+//%    panels = "QK_PANELS", bytes = packed and "QK_PANELS * TILE_ROWS * QK_ROW_BYTES" or "QK_PANELS * Q_PANEL",
+//%    stages = "Q_BUFFERS"},
 //%   {what = "A tile of K", name = "key", tensor = "k", kind = "K", copy = "tma_load_4d_evict_last",
 //%    first = "tile", rows = "tile * TILE_N", offset = "K_OFFSET + ring.stage() * K_BYTES", width = "QK_WIDTH",
 //%    panels = "QK_PANELS", bytes = "K_BYTES", stages = "STAGES"},

@@ -1,39 +1,42 @@
 //%% Which tiles of rows a block works on, and in which order. The producer and the consumers walk through it alike.
 //% local bounded = mask.form == "rows"
 //% local longest_first = schedule.l2_mib > 0
-// A tile of rows.
+//% local packed = kernel.layout.packed
+//% local fit_factor = packed and "" or "GROUP * "
+//% local queries, heads = packed and "TILE_QUERIES" or "TILE_M", packed and "HEADS_KV" or "HEADS_Q"
+// A tile of rows$(packed and ": from query row_begin on, from query head h on" or "").
 struct work_item {
   int row_begin, h, b;
 };
 
 // Work `number` in the order of their handing out.
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
-  const unsigned row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
+  const unsigned row_blocks = (p.len_q + $(queries) - 1) / $(queries);
   work_item work;
   //% if longest_first then
   // Heads whose K and V fit $(schedule.l2_mib) MiB of L2 together; among them late rows first, which see the most keys.
   const long long head_bytes = 2ll * p.len_k * (DIM_QK + DIM_V);
-  const unsigned heads = p.batch * HEADS_Q;
-  const unsigned fit = GROUP * (int)max(min(($(schedule.l2_mib)ll << 20) / max(head_bytes, 1ll), 1024ll), 1ll);
+  const unsigned heads = p.batch * $(heads);
+  const unsigned fit = $(fit_factor)(int)max(min(($(schedule.l2_mib)ll << 20) / max(head_bytes, 1ll), 1024ll), 1ll);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
   const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
-  work.row_begin = (int)(row_blocks - 1 - row) * TILE_M;
+  work.row_begin = (int)(row_blocks - 1 - row) * $(queries);
   //% else
   // Rows of one head are neighbours, so that they share K and V in L2.
   const unsigned head = number / row_blocks;
   //%   if bounded then
-  work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * TILE_M;
+  work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * $(queries);
   //%   else
-  work.row_begin = (int)(number % row_blocks) * TILE_M;
+  work.row_begin = (int)(number % row_blocks) * $(queries);
   //%   end
   //% end
-  work.h = head % HEADS_Q;
-  work.b = head / HEADS_Q;
+  work.h = head % $(heads)$(packed and " * GROUP" or "");
+  work.b = head / $(heads);
   return work;
 }
 
 static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
-  return (unsigned)((p.len_q + TILE_M - 1) / TILE_M) * HEADS_Q * p.batch;
+  return (unsigned)((p.len_q + $(queries) - 1) / $(queries)) * $(heads) * p.batch;
 }
 
 // Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last

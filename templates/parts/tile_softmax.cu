@@ -4,7 +4,10 @@
 //%% warp and key 8 n + 2 t + e % 2 of the tile.
 //% local attention = library("attention")
 //% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
-//% local names = {q = "q", k = "k", i = "i", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+//% local packed = kernel.layout.packed
+//% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
+//% local names = {q = "q", k = "k", i = "i", h = packed and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
+//%   len_k = "p.len_k"}
 //% local function loops(symbols)
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -12,8 +15,14 @@
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
+        //% if packed and (symbols.i or symbols.q or symbols.h) then
+        const packed_row row = warp_row + (16 * r + lane / 4 + e / 2 * 8);
+        //%   if symbols.h then
+        const int head = h + row.head();
+        //%   end
+        //% end
         //% if symbols.i or symbols.q then
-        const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
+        const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + e / 2 * 8");
         //% end
         //% if symbols.q then
         const int q = i + position;
@@ -25,7 +34,7 @@
 //% if not raw_scores then
 // Products to exponents of 2: scale, softcap, score expression, in this order.
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(at_row) int position, int h, int hk,
     int b, int lane) {
   //% loops(variant.score_symbols)
         //% if variant.softcap > 0 then
@@ -45,9 +54,9 @@ static __device__ __forceinline__ void transform_scores(
 //% end
 // Hides what a row may not see, and keys past the end.
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(at_row) int position, int h, int hk,
     int b, int lane) {
-  //% loops({k = true, q = variant.mask_symbols.q, i = variant.mask_symbols.i})
+  //% loops({k = true, q = variant.mask_symbols.q, i = variant.mask_symbols.i, h = variant.mask_symbols.h})
         //% if mask.form == "all" then
         if (k >= p.len_k) scores[r][n][e] = minus_infinity();
         //% else
@@ -199,15 +208,23 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp_row, int h, int b,
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows,$(at_row) int h, int b,
     int lane) {
-  //% if variant.sink == "per_head" then
+  //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
+  //% if variant.sink == "per_head" and not packed then
   const float sink = p.sink[h * p.sink_stride_head];
   //% end
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      //% if packed and (lse or variant.sink == "per_head") then
+      const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
+      const int head = h + row.head();
+      //% end
+      //% if packed and variant.sink == "per_head" then
+      const float sink = p.sink[head * p.sink_stride_head];
+      //% end
       float sum = rows.sum[r][half];
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
@@ -224,15 +241,15 @@ static __device__ __forceinline__ void finish_rows(
         output[r][n][2 * half] *= inverse;
         output[r][n][2 * half + 1] *= inverse;
       }
-      //% if variant.outputs.lse or variant.outputs.lse_with_sink then
-      const int i = warp_row + 16 * r + lane / 4 + 8 * half;
-      if (lane % 4 == 0 && i < p.len_q) {
+      //% if lse then
+      const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
+      if (lane % 4 == 0 && $(packed and "row.exists(p)" or "i < p.len_q")) {
         const float lse = empty ? minus_infinity() : ($(exponent) + log2_approx(sum)) * LN2;
         //% if variant.outputs.lse then
-        p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
+        p.lse[b * p.lse_stride_batch + $(names.h) * p.lse_stride_head + i * p.lse_stride_token] = lse;
         //% end
         //% if variant.outputs.lse_with_sink then
-        p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head +
+        p.lse_with_sink[b * p.lse_with_sink_stride_batch + $(names.h) * p.lse_with_sink_stride_head +
                         i * p.lse_with_sink_stride_token] = log_add(lse, sink);
         //% end
       }

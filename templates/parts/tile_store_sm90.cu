@@ -1,11 +1,13 @@
 //%% The output leaves the registers: through the warp's own 16 rows of shared memory by tensor stores, or directly.
 //% local layout = kernel.layout
 //% local dtype = variant.dtype_out
+//% local packed = layout.packed
+//% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
 //% if layout.store then
 //%   local shift = ({[128] = 0, [64] = 1, [32] = 2})[layout.v.swizzle]
 // O by way of `row` on of shared memory. The copy engine leaves out rows and columns outside of the tensor.
 static __device__ __forceinline__ void store_output(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row, int warp_row, int h, int b,
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row,$(at_row) int h, int b,
     int lane) {
   const unsigned slab = shared_o + row * V_ROW_BYTES;
   //% if not layout.alias then
@@ -31,26 +33,36 @@ static __device__ __forceinline__ void store_output(
   if (lane == 0) {
 #pragma unroll
     for (int panel = 0; panel < V_PANELS; ++panel)
+      //% if packed then
+      tma_store_5d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row.head(), warp_row.query(), h / GROUP, b);
+      //% else
       tma_store_4d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row, h, b);
+      //% end
     bulk_commit();
   }
 }
 //% else
 // O straight from the registers.
 static __device__ __forceinline__ void store_output(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], int warp_row, int h, int b, int lane) {
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4],$(at_row) int h, int b, int lane) {
   auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head + lane % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
+    //% local at = packed and "row.head() * p.o_stride_head + row.query() * p.o_stride_token" or "i * p.o_stride_token"
+    //% if packed then
+    const packed_row row = warp_row + (lane / 4 + 8 * half);
+    if (row.exists(p)) {
+    //% else
     const int i = warp_row + lane / 4 + 8 * half;
     if (i < p.len_q) {
+    //% end
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n) {
         //% if dtype == "f32" then
-        *(float2 *)(o + i * p.o_stride_token + 8 * n) =
+        *(float2 *)(o + $(at) + 8 * n) =
             make_float2(output[0][n][2 * half], output[0][n][2 * half + 1]);
         //% else
-        *(unsigned *)(o + i * p.o_stride_token + 8 * n) =
+        *(unsigned *)(o + $(at) + 8 * n) =
             pack_$(dtype)x2(output[0][n][2 * half], output[0][n][2 * half + 1]);
         //% end
       }

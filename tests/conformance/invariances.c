@@ -437,6 +437,21 @@ static void check_families(session *s, const test_case *c, verdict *out) {
   base_close(&a);
 }
 
+/* A query head's rows have the same bits whether or not they share tiles with the other heads of its group. */
+static void check_packed(session *s, const test_case *c, verdict *out) {
+  base a;
+  test_case other = *c;
+  char *pack = strstr(other.sched, "pack=1");
+  if (!pack)
+    verdict_fail(out, "the schedule does not say pack=1");
+  else if (base_open(&a, s, c, out)) {
+    pack[5] = '0';
+    against_base(&a, "unpacked", &other, &a.in, true);
+  }
+  if (pack)
+    base_close(&a);
+}
+
 /* For shapes too large for the reference as a whole: the last rows of a few heads against the reference. Bottom-right
  * alignment, and no parameter or sink. */
 static void check_sampled(session *s, const test_case *c, verdict *out) {
@@ -499,6 +514,7 @@ static void check_sampled(session *s, const test_case *c, verdict *out) {
   X("no_sink", check_no_sink)                                                                                          \
   X("schedules", check_schedules)                                                                                      \
   X("families", check_families)                                                                                        \
+  X("packed", check_packed)                                                                                            \
   X("sampled", check_sampled)
 
 // clang-format on

@@ -99,6 +99,23 @@ static const row invariance_rows[] = {
     {false, "families", "dim={64,128,256} hq=6 hk=2 b=2 lq=65 lk=200 {,mask='causal',mask='same(doc)',score='s + bias[h, i, k]',sink=mixed outputs=all,softcap=5} check=families"},
 };
 
+/* Query heads of a group as rows of one tile, against the reference and, bit for bit, against rows of one head. Groups
+ * that leave no row idle, some, and most; every way of O; what differs by row: masks, scores, sinks. For sm_90a. */
+#define PACKED "family=attention_forward_sm90 check=packed lk=150 "
+static const row packed_rows[] = {
+    {false, "packed groups, causal", PACKED "dim=16 {hq=2 hk=2,hq=4 hk=2,hq=8 hk=2,hq=16 hk=2,hq=14 hk=2,hq=32 hk=1,hq=71 hk=1} b=2 lq={1,3,17,130} mask='causal' sched='warpgroups=2,tile_n=32,pack=1'"},
+    {false, "packed, the first corner", PACKED "dim=16 hq={4,7} hk=1 lq={1,17,130} mask='causal' align=top_left sched='warpgroups=1,tile_n=32,pack=1'"},
+    {false, "packed, no mask, any ring", PACKED "dim=24 hq=8 hk=2 b=2 lq={1,17,130} {sched='warpgroups=3,tile_n=48,stages=3,order=1,rescale=1,q_buffers=1,carry=0,o_buffer=1,scheduler=0,pack=1',sched='warpgroups=3,tile_n=48,stages=3,order=1,rescale=1,q_buffers=2,carry=1,o_buffer=1,scheduler=1,pack=1',sched='warpgroups=2,tile_n=48,stages=3,order=1,rescale=1,q_buffers=2,carry=1,o_buffer=1,scheduler=2,l2_mib=4,pack=1'}"},
+    {false, "packed, O through Q's place", PACKED "dim=40 hq=16 hk={1,2} lq={3,130} o={bthd,bhtd} mask='window(20, 5)' {sched='warpgroups=2,tile_n=32,q_buffers=1,o_buffer=0,carry=0,pack=1',sched='warpgroups=2,tile_n=32,q_buffers=2,o_buffer=0,carry=0,pack=1'}"},
+    {false, "packed, O from the registers", PACKED "dim=64 dimv=24 hq={4,7,12} hk=1 lq={3,70} {out=same,out=f32} mask='k // 16 <= q // 16' sched='warpgroups=3,tile_n=32,o_buffer=0,carry=0,store=0,pack=1'"},
+    {false, "packed, masks by head", PACKED "dim=16 {hq=8 hk=2,hq=14 hk=2} lq={3,130} mask={'causal and q - k < 4 + 3 * h','causal and q - k < head_w[h]','blocks[h, i // 16, k // 16]','abs(q - k) <= 6 or hk == 1'} sched='warpgroups=2,tile_n=16,pack=1'"},
+    {false, "packed, scores and sinks by head", PACKED "dim=16 {hq=8 hk=2,hq=14 hk=2} b=2 lq={3,130} {score='s + slope[h] * (k - q)',score='s + bias[h, i, k]' softcap=5,score='s + where(h % 2 == 0, 0.125, -0.125) * min(q, k)' mask='causal'} sink=mixed outputs=all sched='warpgroups=2,tile_n=32,pack=1'"},
+    {false, "packed, layouts", PACKED "dim=64 hq=8 hk=2 b=2 lq=17 mask='causal' {q=bhtd o=bhtd,q=padded o=padded,q=rows2 o=mixed} sched='warpgroups=1,tile_n=64,pack=1'"},
+    {false, "packed, rows that see no key", PACKED "dim=16 {hq=8 hk=2,hq=7 hk=1} lq=200 mask='causal' sink=normal outputs=all sched='warpgroups=2,tile_n=32,pack=1'"},
+    {false, "packed, values that move references", PACKED "dim=32 {hq=8 hk=2,hq=5 hk=1} lq=9 values={spikes,rising,huge,minus_huge} mask='causal' sched='warpgroups=1,tile_n=16,pack=1'"},
+    {false, "packed, a group larger than a tile", "family=attention_forward_sm90 dim=16 hq=71 hk=1 lq=3 lk=70 sched='warpgroups=1,tile_n=32,pack=1' expect=refusal"},
+};
+
 /* Sizes only a GPU can do. */
 static const row large_rows[] = {
     {false, "long sequences", "dim={64,128} hq=16 hk={16,4} b=4 lq=4096 lk=4096 {,mask='causal',mask='window(1024, 0)'} check={sampled,families}"},
@@ -148,7 +165,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed sensitivity full";
 
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
@@ -158,6 +175,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     grid_build(true, 20, 4, seed, out);
     ADD(hard_rows, true);
     ADD(invariance_rows, true);
+  } else if (strcmp(name, "packed") == 0) {
+    ADD(packed_rows, false);
   } else if (strcmp(name, "sensitivity") == 0) {
     ADD(sensitivity_rows, false);
   } else if (strcmp(name, "orders") == 0) {
