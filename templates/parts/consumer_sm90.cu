@@ -107,6 +107,7 @@ static __device__ __forceinline__ void issue_scores(consumer &c, $(query_paramet
 
 // P V of the tile before starts.
 static __device__ __forceinline__ void issue_output(consumer &c) {
+  wgmma_fence();
   //% if p_shared then
   const unsigned long long probability = probability_descriptor(c.shared, c.warpgroup);
   multiply_probability_value(c.output, probability, value_descriptor(c.shared, c.values.stage()));
@@ -190,7 +191,6 @@ static __device__ __forceinline__ void step(
   round_probabilities($(rounded));
   if (c.moved) rescale_output(c.output, c.rescale);
   wait_for(c, V_FULL, c.values);
-  wgmma_fence();
   issue_output(c);
   wgmma_wait_0();
   take_output(c);
@@ -241,9 +241,6 @@ static __device__ __forceinline__ void step(
   if (c.moved) rescale_output(c.output, c.rescale);
   //% end
   wait_for(c, V_FULL, c.values);
-  //% if hidden_rescale then
-  wgmma_fence();
-  //% end
   issue_output(c);
   //% if overlap == 2 then
   wgmma_wait_0();
@@ -278,7 +275,6 @@ static __device__ __forceinline__ void last_output(consumer &c) {
   if (c.moved) rescale_output(c.output, c.rescale);
   //% end
   mbar_wait(c.shared + V_FULL + 8 * c.values.stage(), c.values.parity());
-  wgmma_fence();
   issue_output(c);
   wgmma_wait_0();
   take_output(c);

@@ -809,6 +809,7 @@ static __device__ __forceinline__ void issue_scores(consumer &c, unsigned long l
 
 // P V of the tile before starts.
 static __device__ __forceinline__ void issue_output(consumer &c) {
+  wgmma_fence();
   multiply_probability_value(c.output, c.probabilities, value_descriptor(c.shared, c.values.stage()));
   wgmma_commit();
 }
@@ -881,7 +882,6 @@ static __device__ __forceinline__ void step(
 // P V of a work's last tile.
 static __device__ __forceinline__ void last_output(consumer &c) {
   mbar_wait(c.shared + V_FULL + 8 * c.values.stage(), c.values.parity());
-  wgmma_fence();
   issue_output(c);
   wgmma_wait_0();
   take_output(c);
