@@ -12,6 +12,7 @@ local attention = library("attention")
 
 local MBARRIER_BYTES = 8
 local REGISTERS_PER_SM = 65536
+local PRODUCT_REGISTERS = 30 -- what ptxas wants beside the accumulators of one wgmma (its error C7602 names the sum)
 
 -- A matrix of `dim` columns in shared memory: panels as wide as the swizzle, one below the other. A last panel that the
 -- dimension does not fill is filled up with zeros by the copy.
@@ -168,6 +169,11 @@ return {
     if need > have then
       return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n%s or warpgroups")
         :format(need, s.warpgroups, have, s.q_registers == 1 and ", q_registers" or "")
+    end
+    local columns, launch = math.max(s.tile_n, v.dim_v), budget(s.warpgroups).launch
+    if columns // 2 + PRODUCT_REGISTERS > launch then
+      return false, ("registers: a product of %d columns needs %d at launch, where a thread has %d; lower warpgroups%s")
+        :format(columns, columns // 2 + PRODUCT_REGISTERS, launch, s.tile_n > v.dim_v and " or tile_n" or "")
     end
     if s.store == 0 and s.o_buffer == 1 and v.dtype_out ~= "f32" then return false, "o_buffer = 1 needs store = 1" end
     local m = layout(v, s)
