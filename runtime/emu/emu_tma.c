@@ -150,16 +150,11 @@ void tma_prefetch(const void *map) {
   read_map(map, 0, "tma_prefetch");
 }
 
-/* A swizzled box starts where its pattern of eight rows does: the H200 raises an illegal instruction elsewhere. */
-static int box_alignment(const device_tensor_map *map) {
-  return map->swizzle ? 8 * map->swizzle : 128;
-}
-
 static bulk_copy make_copy(const void *map, uint32_t address, int rank, const int *coordinates, const char *primitive) {
   bulk_copy c = {.map = *read_map(map, rank, primitive), .thread = machine.current};
   memcpy(c.start, coordinates, (size_t)rank * sizeof *coordinates);
   c.bytes = row_bytes(&c.map) * box_rows(&c.map);
-  c.offset = effect_shared(address, c.bytes, box_alignment(&c.map), primitive);
+  c.offset = effect_shared(address, c.bytes, 128, primitive);
   return c;
 }
 

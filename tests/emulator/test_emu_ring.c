@@ -121,7 +121,7 @@ static const struct {
     {28, "register budget", "66560", "more registers than there are"},
     {29, "divergent collective", "differs", "one warp has another descriptor"},
     {30, "bad mbarrier", "no mbarrier was initialised", "a wait at a wrong address"},
-    {31, "misaligned access", "1024 bytes", "a tile that is not aligned"},
+    {31, "misaligned access", "128 bytes", "a tile that is not aligned"},
     {32, "bad mbarrier", "writes the bytes of the mbarrier", "a store over an mbarrier"},
     {33, "accumulator in flight", "", "A is overwritten before wgmma_wait"},
     {34, "bad mbarrier", "initialised again", "two inits"},
