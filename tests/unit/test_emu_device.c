@@ -16,7 +16,18 @@ static const char source[] =
                    "  for (int i = 0; i < 40; i++) local[i] = *((const block *)p.in + p.mode);\n"
                    "  ((block *)p.out)[threadIdx.x] = local[threadIdx.x % 40];\n"
                    "}\n"
-                   "QKV_EMU_ENTRY(add)\nQKV_EMU_ENTRY(large)\n";
+                   "// Copies a struct that g++ moves by 16 bytes, though it lies on 8 only.\n"
+                   "struct quad { float value[4]; };\n"
+                   "struct holder { long long before; quad inside; };\n"
+                   "extern \"C\" __global__ void moved(const __grid_constant__ qkv_params p) {\n"
+                   "  holder here[2];\n"
+                   "  for (int i = 0; i < 4; i++) here[p.mode].inside.value[i] = ((const float *)p.in)[i];\n"
+                   "  holder *volatile at = &here[p.mode];\n"
+                   "  const quad copy = at->inside;\n"
+                   "  at->inside.value[0] = 0.0f;\n"
+                   "  for (int i = 0; i < 4; i++) ((float *)p.out)[i] = copy.value[i];\n"
+                   "}\n"
+                   "QKV_EMU_ENTRY(add)\nQKV_EMU_ENTRY(large)\nQKV_EMU_ENTRY(moved)\n";
 
 static int setup(void **state) {
   (void)state;
@@ -159,6 +170,13 @@ static void test_struct_copies_are_checked(void **state) {
     assert_int_equal(out[63][i], i);
   expect(fixture_run(0, "large", 1, 64, 0, 1, 0, in, sizeof in, out, sizeof out), QKV_DEVICE_ERROR,
          "out of bounds: read of");
+  /* One of the two places is no multiple of 16. Such a copy is the compiler's choice, no fault of the kernel. */
+  for (int place = 0; place < 2; place++) {
+    const float from[4] = {1, 2, 3, 4};
+    float to[4] = {0};
+    assert_int_equal(fixture_run(0, "moved", 1, 1, 0, place, 0, from, sizeof from, to, sizeof to), QKV_OK);
+    assert_memory_equal(to, from, sizeof to);
+  }
 }
 
 static void test_events(void **state) {
