@@ -28,8 +28,8 @@ static const struct mutant {
     {"nobody waits for V", SHARES, "wait_for(c, V_FULL, c.values);", "", "race", ""},
     {"nobody waits for the last V", SHARES,
      "mbar_wait(c.shared + V_FULL + 8 * c.values.stage(), c.values.parity());\n"
-     "  wgmma_fence();",
-     "wgmma_fence();", "race", ""},
+     "  issue_output(c);",
+     "issue_output(c);", "race", ""},
     {"nobody waits for Q", SHARES, "mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());", "",
      "race", ""},
     {"only a work's first Q is waited for", CARRY,
@@ -107,8 +107,8 @@ static const struct mutant {
      "multiply_query_key", "missing wgmma fence", ""},
     {"no wgmma_fence after the output was rescaled", HIDDEN,
      "wgmma_fence();\n"
-     "  issue_output(c);",
-     "issue_output(c);", "missing wgmma fence", ""},
+     "  multiply_probability_value(c.output",
+     "multiply_probability_value(c.output", "missing wgmma fence", ""},
     {"the scores are read before they are done", SHARES, "wgmma_wait_1();", "", "accumulator in flight", ""},
     {"the output is read before it is done", SHARES,
      "wgmma_wait_0();\n"
