@@ -253,7 +253,8 @@ typedef struct qkv_tensor {
 /* A contiguous tensor. */
 QKV_API qkv_tensor qkv_tensor_dense(void *data, qkv_dtype dtype, int rank, const int64_t *shape);
 
-/* Declared maxima. Zero means: no declared maximum (a family that needs workspace then refuses by name). */
+/* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
+ * name). Default schedules may follow a declared len_q: short sequences have others. */
 typedef struct qkv_limits {
   size_t size;
   int64_t batch, len_q, len_k;
@@ -268,7 +269,8 @@ typedef struct qkv_limits {
 /* All slow work: render, compile or read the cache, load. limits may be NULL. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
-/* Bytes of workspace a call may need, from the declared maxima; 0 for families that need none. */
+/* Bytes of workspace a call may need, from the declared maxima; 0 for families that need none. A few bytes for causal
+ * masks on Hopper. */
 QKV_API size_t qkv_workspace_size(const qkv_op *op);
 
 /* The value of a declared parameter: `tensor` for rank > 0, `value` for scalars. */
@@ -290,7 +292,7 @@ typedef struct qkv_attention_args {
   qkv_tensor sink;
   const qkv_param_value *params; /* nparams of the spec, in order of declaration */
   int nparams;
-  void *workspace; /* device memory, 256-byte aligned */
+  void *workspace; /* device memory, 256-byte aligned; any content; not shared by calls that may overlap in time */
   size_t workspace_bytes;
 } qkv_attention_args;
 #define QKV_ATTENTION_ARGS_INIT {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0}
