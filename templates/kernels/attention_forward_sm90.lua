@@ -208,21 +208,21 @@ return {
     local function rows(tile, dim)
       return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled"
     end
-    local scores = m.tile_m * s.tile_n
-    local lines = {
-      "shared memory, bytes:",
-      "  Q" .. (m.alias and ", later O" or "") .. "   0 .. " .. m.k_offset .. "   " .. s.q_buffers .. " x " ..
-        rows(m.tile_m, m.qk),
-      "  K   " .. m.k_offset .. " .. " .. m.v_offset .. "   " .. s.stages .. " x " .. rows(s.tile_n, m.qk),
-      "  V   " .. m.v_offset .. " .. " .. m.o_offset .. "   " .. s.stages .. " x " .. rows(s.tile_n, m.v),
-      "  mbarriers   " .. m.barriers .. " .. " .. m.total,
-      "roles: one producer thread (" .. b.producer .. " registers), " .. s.warpgroups ..
-        " consumer warpgroups of 64 rows (" .. b.consumer .. ")",
-      "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials",
-    }
-    if s.p_shared == 1 then
-      table.insert(lines, 5, "  P   " .. m.p_offset .. " .. " .. m.barriers .. "   " .. rows(m.tile_m, m.p))
+    local lines = {"shared memory, bytes:"}
+    local function region(name, from, to, what)
+      if to > from then lines[#lines + 1] = ("  %-10s %6d .. %6d   %s"):format(name, from, to, what) end
     end
+    region(m.alias and "Q, later O" or "Q", 0, m.k_offset, s.q_buffers .. " x " .. rows(m.tile_m, m.qk))
+    region("K", m.k_offset, m.v_offset, s.stages .. " x " .. rows(s.tile_n, m.qk))
+    region("V", m.v_offset, m.o_offset, s.stages .. " x " .. rows(s.tile_n, m.v))
+    region("O", m.o_offset, m.p_offset, rows(m.tile_m, m.v))
+    region("P", m.p_offset, m.barriers, s.p_shared == 1 and rows(m.tile_m, m.p) or "")
+    region("mbarriers", m.barriers, m.ticket_offset, "8 bytes each")
+    region("tickets", m.ticket_offset, m.total, "work numbers on their way from the producer to the consumers")
+    local scores = m.tile_m * s.tile_n
+    lines[#lines + 1] = "roles: one producer thread (" .. b.producer .. " registers), " .. s.warpgroups ..
+      " consumer warpgroups of 64 rows (" .. b.consumer .. ")"
+    lines[#lines + 1] = "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials"
     if m.packed then
       lines[#lines + 1] = ("rows of a tile: %d queries of %d heads, %d idle"):format(m.queries, v.group, m.idle_rows)
     end

@@ -28,10 +28,12 @@
 //   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=0
 // resources: 229512 bytes of shared memory, 384 threads, about 168 registers a thread
 // shared memory, bytes:
-//   Q   0 .. 65536   2 x 128 rows of 2 x 128 bytes, swizzled
-//   K   65536 .. 131072   2 x 128 rows of 2 x 128 bytes, swizzled
-//   V   131072 .. 196608   2 x 128 rows of 2 x 128 bytes, swizzled
-//   mbarriers   229376 .. 229512
+//   Q               0 ..  65536   2 x 128 rows of 2 x 128 bytes, swizzled
+//   K           65536 .. 131072   2 x 128 rows of 2 x 128 bytes, swizzled
+//   V          131072 .. 196608   2 x 128 rows of 2 x 128 bytes, swizzled
+//   O          196608 .. 229376   128 rows of 2 x 128 bytes, swizzled
+//   mbarriers  229376 .. 229504   8 bytes each
+//   tickets    229504 .. 229512   work numbers on their way from the producer to the consumers
 // roles: one producer thread (40 registers), 2 consumer warpgroups of 64 rows (232)
 // a tile: 8388608 FLOPs, 16384 exponentials
 

@@ -33,10 +33,12 @@
 //   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=0
 // resources: 229496 bytes of shared memory, 512 threads, about 128 registers a thread
 // shared memory, bytes:
-//   Q   0 .. 49152   1 x 192 rows of 2 x 128 bytes, swizzled
-//   K   49152 .. 114688   2 x 128 rows of 2 x 128 bytes, swizzled
-//   V   114688 .. 180224   2 x 128 rows of 2 x 128 bytes, swizzled
-//   mbarriers   229376 .. 229496
+//   Q               0 ..  49152   1 x 192 rows of 2 x 128 bytes, swizzled
+//   K           49152 .. 114688   2 x 128 rows of 2 x 128 bytes, swizzled
+//   V          114688 .. 180224   2 x 128 rows of 2 x 128 bytes, swizzled
+//   O          180224 .. 229376   192 rows of 2 x 128 bytes, swizzled
+//   mbarriers  229376 .. 229488   8 bytes each
+//   tickets    229488 .. 229496   work numbers on their way from the producer to the consumers
 // roles: one producer thread (32 registers), 3 consumer warpgroups of 64 rows (160)
 // a tile: 7077888 FLOPs, 24576 exponentials
 

@@ -28,10 +28,11 @@
 //   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0
 // resources: 172160 bytes of shared memory, 512 threads, about 128 registers a thread
 // shared memory, bytes:
-//   Q   0 .. 49152   2 x 192 rows of 1 x 128 bytes, swizzled
-//   K   49152 .. 98304   3 x 128 rows of 1 x 128 bytes, swizzled
-//   V   98304 .. 147456   3 x 128 rows of 1 x 128 bytes, swizzled
-//   mbarriers   172032 .. 172160
+//   Q               0 ..  49152   2 x 192 rows of 1 x 128 bytes, swizzled
+//   K           49152 ..  98304   3 x 128 rows of 1 x 128 bytes, swizzled
+//   V           98304 .. 147456   3 x 128 rows of 1 x 128 bytes, swizzled
+//   O          147456 .. 172032   192 rows of 1 x 128 bytes, swizzled
+//   mbarriers  172032 .. 172160   8 bytes each
 // roles: one producer thread (32 registers), 3 consumer warpgroups of 64 rows (160)
 // a tile: 6291456 FLOPs, 24576 exponentials
 
