@@ -153,6 +153,10 @@ void tma_prefetch(const void *map) {
 static bulk_copy make_copy(const void *map, uint32_t address, int rank, const int *coordinates, const char *primitive) {
   bulk_copy c = {.map = *read_map(map, rank, primitive), .thread = machine.current};
   memcpy(c.start, coordinates, (size_t)rank * sizeof *coordinates);
+  if (c.start[0] * c.map.element_bytes % 16) /* the H200: an illegal instruction */
+    fault_raise(EMU_FAULT_MISALIGNED,
+                "%s: the box starts at element %d of its row, %d bytes in: must be a multiple of 16 bytes", primitive,
+                c.start[0], c.start[0] * c.map.element_bytes);
   c.bytes = row_bytes(&c.map) * box_rows(&c.map);
   c.offset = effect_shared(address, c.bytes, 128, primitive);
   return c;

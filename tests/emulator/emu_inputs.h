@@ -76,6 +76,8 @@ static inline box_case draw_case(uint64_t *random) {
     c.start[d] = (int)(fixture_random(random) % (uint32_t)room) - c.box[d];
     if (fixture_random(random) % 3 == 0)
       c.start[d] = 0;
+    if (d == 0) /* the hardware takes whole chunks of 16 bytes */
+      c.start[0] -= c.start[0] % (16 / c.element_bytes);
     c.elements *= c.extent[d];
   }
   c.to = 128 * (1 + (int)(fixture_random(random) % 16));

@@ -20,7 +20,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     for (int j = 0; j < 2; j++) {
       unsigned to = shared + K + stage * TILE + j * PANEL;
       if (p.mode == 36) tma_load_3d(to, &p.map[1], full + 8 * stage, 64 * j, ROWS * i, 0);
-      else tma_load_2d(p.mode == 31 ? to + 64 : to, &p.map[1], full + 8 * stage, 64 * j, ROWS * i);
+      else tma_load_2d(p.mode == 31 ? to + 64 : to, &p.map[1], full + 8 * stage, 64 * j + (p.mode == 40 ? 4 : 0), ROWS * i);
     }
   }
 }
