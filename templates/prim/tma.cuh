@@ -1,5 +1,5 @@
 //%% Bulk copies between global and shared memory by the copy engine. Tensor copies move the box of a tensor map, whose
-//%% first element is at coordinates c0 (innermost) and on, in elements, possibly negative; c0 is a multiple of 16 bytes.
+//%% first element is at coordinates c0 (innermost) and on, in elements, possibly negative; c0 counts whole 16 bytes.
 //%% What lies outside of the tensor reads as zero and is not written. Shared addresses are 128-byte aligned. The engine
 //%% accesses shared memory through the asynchronous proxy: what threads wrote needs fence_proxy_async before.
 //% piece("tensor_map", function()
