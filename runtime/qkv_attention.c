@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "qkv_internal.h"
+#include "tensor_map.h"
 
 enum { TOKEN_AXIS = 1 };
-#define MAP_STRIDE_LIMIT (INT64_C(1) << 40) /* bytes; of the hardware */
 
 /* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
  * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
@@ -21,7 +21,7 @@ static int is_aligned(const qkv_tensor *t, int has_maps) {
     if (t->shape[d] > 1 || d == TOKEN_AXIS) {
       if ((t->stride[d] % 16) * size % 16)
         return 0;
-      if (has_maps && (t->stride[d] < 0 || t->stride[d] >= MAP_STRIDE_LIMIT / size))
+      if (has_maps && (t->stride[d] < 0 || t->stride[d] >= TENSOR_MAP_STRIDE_LIMIT / size))
         return 0;
     }
   return 1;
@@ -183,8 +183,10 @@ static qkv_status zero_regions(const qkv_op *op, const op_kernel *k, const call_
                                const int64_t *offsets, qkv_stream stream) {
   for (int n = 0; n < k->manifest.nregions; n++) {
     const manifest_region *region = &k->manifest.regions[n];
+    if (!region->zeroed)
+      continue;
     size_t bytes = (size_t)(region->bytes * manifest_rule_value(&region->count, call->sizes));
-    if (!region->zeroed || bytes == 0)
+    if (bytes == 0)
       continue;
     qkv_status status = op->engine->ops->set_zero(op->engine->device, workspace + offsets[n], bytes, stream);
     if (status != QKV_OK)

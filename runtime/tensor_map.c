@@ -25,7 +25,7 @@ static qkv_status check_memory(const device_tensor_map *map) {
     return error_set(QKV_INVALID_ARGUMENT, "tensor map: base %p; must be a multiple of 16 and not null", map->base);
   for (int d = 1; d < map->rank; d++) {
     int64_t stride = map->stride_bytes[d - 1];
-    if (stride < 0 || stride % 16 || stride >= INT64_C(1) << 40)
+    if (stride < 0 || stride % 16 || stride >= TENSOR_MAP_STRIDE_LIMIT)
       return error_set(QKV_INVALID_ARGUMENT,
                        "tensor map: stride_bytes[%d] is %lld; must be a multiple of 16, at least 0 and below 2^40",
                        d - 1, (long long)stride);

@@ -4,6 +4,8 @@
 
 #include "device.h"
 
+#define TENSOR_MAP_STRIDE_LIMIT (INT64_C(1) << 40) /* bytes, exclusive; of the hardware */
+
 /* QKV_OK, or QKV_INVALID_ARGUMENT with a message that names the limit that the map breaks. Thread safe. */
 qkv_status tensor_map_check(const device_tensor_map *map);
 

@@ -3,26 +3,17 @@
 //% local layout = kernel.layout
 //% local tile_memory = request.unaligned and "arena" or "shared" -- what the loads write through
 //%
-//%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then
-//%% rides in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
-//% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
+//% local raw_scores = attention.raw_scores(variant)
 //% local masked = mask.form ~= "all"
 //% local bounded = mask.form == "rows"
-//% local free_tiles = mask.form == "all" or (bounded and mask.exact)
+//% local free_tiles = attention.free_tiles(mask)
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
 constexpr int GROUP = $(variant.group); // query heads per KV head
 constexpr int DIM_QK = $(variant.dim_qk);
 constexpr int DIM_V = $(variant.dim_v);
-//% if variant.softcap > 0 then
-constexpr float SOFTCAP = $(f32(variant.softcap));
-constexpr float SCALE = $(f32(variant.scale / variant.softcap)); // scale / softcap
-//% elseif raw_scores then
-constexpr float EXP2_SCALE = $(f32(variant.scale * attention.log2e)); // scale log2(e)
-//% else
-constexpr float SCALE = $(f32(variant.scale));
-//% end
+//% include "parts/score_scale.cu"
 
 constexpr int TILE_M = $(schedule.tile_m); // query rows of the block
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile

@@ -2,11 +2,8 @@
 //% local attention = library("attention")
 //% local layout, budget = kernel.layout, kernel.layout.budget
 //%
-//%% Scores stay raw products when the only thing between them and the exponent is a positive factor; the factor then
-//%% rides in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
-//% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
 //% local bounded = mask.form == "rows"
-//% local free_tiles = mask.form == "all" or (bounded and mask.exact)
+//% local free_tiles = attention.free_tiles(mask)
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0" -- of query row 0 among the keys
 //% local carry = schedule.carry == 1
@@ -24,14 +21,7 @@ constexpr int GROUP = $(variant.group); // query heads per KV head
 constexpr int DIM_QK = $(variant.dim_qk);
 //% end
 constexpr int DIM_V = $(variant.dim_v);
-//% if variant.softcap > 0 then
-constexpr float SOFTCAP = $(f32(variant.softcap));
-constexpr float SCALE = $(f32(variant.scale / variant.softcap)); // scale / softcap
-//% elseif raw_scores then
-constexpr float EXP2_SCALE = $(f32(variant.scale * attention.log2e)); // scale log2(e)
-//% else
-constexpr float SCALE = $(f32(variant.scale));
-//% end
+//% include "parts/score_scale.cu"
 
 constexpr int WARPGROUPS = $(schedule.warpgroups); // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;

@@ -1,5 +1,6 @@
 //%% One warpgroup's part in a tile: issuing the two products, softmax in between, giving stages back.
-//% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
+//% local attention = library("attention")
+//% local raw_scores = attention.raw_scores(variant)
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local overlap = schedule.overlap
 //% local turns_at_products = overlap == 1

@@ -1,6 +1,7 @@
 //%% Which tiles of keys the rows of a tile see, and in which of them every row sees every key.
 //% local bounded = mask.form == "rows"
-//% local free_tiles = mask.form == "all" or (bounded and mask.exact)
+//% local attention = library("attention")
+//% local free_tiles = attention.free_tiles(mask)
 //% local packed = kernel.layout.packed
 //% local queries = packed and "TILE_QUERIES" or "TILE_M"
 //% local by_head = packed and variant.mask_symbols.h -- the heads of a tile see different keys

@@ -3,7 +3,7 @@
 //%% With g = lane / 4 and t = lane % 4, element e of column tile n and row tile r is row 16 r + g + 8 (e / 2) of the
 //%% warp and key 8 n + 2 t + e % 2 of the tile.
 //% local attention = library("attention")
-//% local raw_scores = variant.score_is_identity and variant.softcap == 0 and variant.scale > 0
+//% local raw_scores = attention.raw_scores(variant)
 //% local packed = kernel.layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
 //% local names = {q = "q", k = "k", i = "i", h = packed and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
