@@ -50,8 +50,22 @@ static const char *next_identifier(const char *p, const char *end, bool *member)
 
 /* ---- use ---- */
 
+/* By name; equal ones, of which check_names complains, in order of definition. */
 static int compare_pieces(const void *a, const void *b) {
-  return strcmp(((const piece *)a)->name, ((const piece *)b)->name);
+  const piece *x = a, *y = b;
+  int order = strcmp(x->name, y->name);
+  if (order == 0)
+    order = x->template_index != y->template_index ? x->template_index - y->template_index : x->line - y->line;
+  return order;
+}
+
+static void check_names(const renderer *r) {
+  for (int n = 1; n < r->npieces; n++) {
+    const piece *first = &r->pieces[n - 1], *again = &r->pieces[n];
+    if (strcmp(first->name, again->name) == 0)
+      luaL_error(r->host->L, "%s:%d: piece '%s' is already defined at %s:%d", r->templates[again->template_index].path,
+                 again->line, again->name, r->templates[first->template_index].path, first->line);
+  }
 }
 
 /* Index of a piece by name, or -1. The pieces are sorted. */
@@ -201,6 +215,7 @@ void renderer_finish(renderer *r, gen_kernel *k) {
   host_check_memory(L, r->main.bytes.failed);
   r->finishing = true;
   qsort(r->pieces, (size_t)r->npieces, sizeof *r->pieces, compare_pieces);
+  check_names(r);
   r->order = calloc((size_t)r->npieces + 1, sizeof *r->order);
   host_check_memory(L, !r->order);
   render_used(r);

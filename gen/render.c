@@ -249,10 +249,6 @@ static int define_piece(lua_State *L) {
     return luaL_error(L, "piece '%s': the name must be the identifier that the piece defines", name);
   if (r->finishing)
     return luaL_error(L, "piece '%s' is defined while a piece renders", name);
-  for (int n = 0; n < r->npieces; n++)
-    if (strcmp(r->pieces[n].name, name) == 0)
-      return luaL_error(L, "piece '%s' is already defined at %s:%d", name,
-                        r->templates[r->pieces[n].template_index].path, r->pieces[n].line);
   int column;
   gen_line place = calling_place(r, L, &column);
   if (place.template_index < 0)

@@ -450,26 +450,37 @@ EMU_TWIN void bulk_wait_0() {
   EMU_CALL(bulk_wait)(0, 0);
 }
 
-#define EMU_WGMMA_FORMS(n, name, format)                                                                               \
+/* `steps` products of 16 columns of A: 4 registers each, or 32 bytes in a K-major matrix (2 in a descriptor). */
+EMU_TWIN void emu_wgmma_steps(emu_wgmma op, int steps, int b_step) {
+  for (int k = 0; k < steps; k++) {
+    EMU_CALL(wgmma)(&op);
+    op.accumulate = 1;
+    if (op.a_registers) op.a_registers += 4;
+    else op.a += 2;
+    op.b += (unsigned)b_step >> 4;
+  }
+}
+#define EMU_WGMMA_FORMS(n, name, format, steps)                                                                        \
   EMU_TWIN void name##_ss(float *d, unsigned long long a, unsigned long long b, int accumulate) {                      \
-    const emu_wgmma op = {n, format, 0, accumulate, a, b, nullptr, d};                                                 \
-    EMU_CALL(wgmma)(&op);                                                                                              \
+    emu_wgmma_steps({n, format, 0, accumulate, a, b, nullptr, d}, steps, 32);                                          \
   }                                                                                                                    \
-  EMU_TWIN void name##_ss_t(float *d, unsigned long long a, unsigned long long b, int accumulate) {                    \
-    const emu_wgmma op = {n, format, 1, accumulate, a, b, nullptr, d};                                                 \
-    EMU_CALL(wgmma)(&op);                                                                                              \
+  EMU_TWIN void name##_ss_t(float *d, unsigned long long a, unsigned long long b, int accumulate, int b_step = 0) {    \
+    emu_wgmma_steps({n, format, 1, accumulate, a, b, nullptr, d}, steps, b_step);                                      \
   }                                                                                                                    \
   EMU_TWIN void name##_rs(float *d, const unsigned *a, unsigned long long b, int accumulate) {                         \
-    const emu_wgmma op = {n, format, 0, accumulate, 0, b, a, d};                                                       \
-    EMU_CALL(wgmma)(&op);                                                                                              \
+    emu_wgmma_steps({n, format, 0, accumulate, 0, b, a, d}, steps, 32);                                                \
   }                                                                                                                    \
-  EMU_TWIN void name##_rs_t(float *d, const unsigned *a, unsigned long long b, int accumulate) {                       \
-    const emu_wgmma op = {n, format, 1, accumulate, 0, b, a, d};                                                       \
-    EMU_CALL(wgmma)(&op);                                                                                              \
+  EMU_TWIN void name##_rs_t(float *d, const unsigned *a, unsigned long long b, int accumulate, int b_step = 0) {       \
+    emu_wgmma_steps({n, format, 1, accumulate, 0, b, a, d}, steps, b_step);                                            \
   }
+#define EMU_WGMMA_STEPS(n, depth, steps)                                                                               \
+  EMU_WGMMA_FORMS(n, wgmma_m64n##n##k##depth##_f16, 0, steps)                                                          \
+  EMU_WGMMA_FORMS(n, wgmma_m64n##n##k##depth##_bf16, 1, steps)
 #define EMU_WGMMA(n)                                                                                                   \
-  EMU_WGMMA_FORMS(n, wgmma_m64n##n##k16_f16, 0)                                                                        \
-  EMU_WGMMA_FORMS(n, wgmma_m64n##n##k16_bf16, 1)
+  EMU_WGMMA_STEPS(n, 16, 1)                                                                                            \
+  EMU_WGMMA_STEPS(n, 32, 2)                                                                                            \
+  EMU_WGMMA_STEPS(n, 64, 4)                                                                                            \
+  EMU_WGMMA_STEPS(n, 128, 8)
 EMU_WGMMA(8)
 EMU_WGMMA(16)
 EMU_WGMMA(24)
@@ -503,6 +514,7 @@ EMU_WGMMA(240)
 EMU_WGMMA(248)
 EMU_WGMMA(256)
 #undef EMU_WGMMA
+#undef EMU_WGMMA_STEPS
 #undef EMU_WGMMA_FORMS
 EMU_TWIN void wgmma_fence() {
   EMU_CALL(wgmma_fence)();

@@ -37,7 +37,9 @@ constexpr int THREADS = 128 * (WARPGROUPS + 1);
 constexpr int ROW_TILES = 1;             // 16-row tiles of a warp
 constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
 constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
+//% if query_in_registers then
 constexpr int QK_STEPS = $(ceil_div(variant.dim_qk, 16)); // steps of 16 along the head dimension in Q K^T
+//% end
 constexpr int PV_STEPS = TILE_N / 16;    // steps of 16 keys in P V
 
 // Shared memory. A matrix lies in panels of columns, one below the other; a row of a panel is as long as the swizzle.

@@ -3,9 +3,19 @@
 //% local pack = "pack_" .. variant.dtype_q .. "x2"
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
-//% local qk = "wgmma_m64n" .. schedule.tile_n .. "k16_" .. variant.dtype_q .. (query_in_registers and "_rs" or "_ss")
 //% local p_shared = schedule.p_shared == 1
-//% local pv = "wgmma_m64n" .. variant.dim_v .. "k16_" .. variant.dtype_q .. (p_shared and "_ss_t" or "_rs_t")
+//% local function wgmma(n, steps, form) return ("wgmma_m64n%dk%d_%s_%s"):format(n, 16 * steps, variant.dtype_q, form) end
+//% -- The primitives that make `count` steps of 16, each within a panel of so many steps: their first steps and sizes.
+//% local function products(count, panel_steps)
+//%   local list, first = {}, 0
+//%   while first < count do
+//%     local steps = 8
+//%     while first + steps > count or first % panel_steps + steps > panel_steps do steps = steps // 2 end
+//%     list[#list + 1] = {first = first, steps = steps, panel = first // panel_steps, column = first % panel_steps * 32}
+//%     first = first + steps
+//%   end
+//%   return list
+//% end
 //% local swizzle = {[128] = 1, [64] = 2, [32] = 3}
 //% local function lane_swizzle(panels) -- of the row that the lane addresses in ldmatrix and stmatrix
 //%   return ({[128] = "lane % 8", [64] = "lane % 8 >> 1", [32] = "lane % 8 >> 2"})[panels.swizzle]
@@ -49,18 +59,18 @@ static __device__ __forceinline__ unsigned long long value_descriptor(unsigned s
 // scores = Q K^T for the warpgroup's rows and the tile's keys. To be committed and waited for.
 static __device__ __forceinline__ void multiply_query_key(
     float (&scores)[ROW_TILES][N_TILES][4], $(query_parameter), unsigned long long key) {
-  constexpr int PANEL_STEPS = QK_WIDTH / 16;
-#pragma unroll
-  for (int step = 0; step < QK_STEPS; ++step) {
-    const int panel = step / PANEL_STEPS, column = step % PANEL_STEPS * 32;
-    //% if query_in_registers then
-    $(qk)(&scores[0][0][0], query.step[step],
-          descriptor_advance(key, panel * K_PANEL + column), step != 0);
-    //% else
-    $(qk)(&scores[0][0][0], descriptor_advance(query, panel * Q_PANEL + column),
-          descriptor_advance(key, panel * K_PANEL + column), step != 0);
-    //% end
-  }
+  float *d = &scores[0][0][0];
+  //% local function at(name, panel, product)
+  //%   local bytes = {}
+  //%   if product.panel > 0 then bytes[1] = (product.panel > 1 and product.panel .. " * " or "") .. panel end
+  //%   if product.column > 0 then bytes[#bytes + 1] = product.column end
+  //%   return #bytes > 0 and ("descriptor_advance(%s, %s)"):format(name, table.concat(bytes, " + ")) or name
+  //% end
+  //% for _, product in ipairs(products(ceil_div(variant.dim_qk, 16), layout.qk.width // 16)) do
+  //%   local a = query_in_registers and "query.step[" .. product.first .. "]" or at("query", "Q_PANEL", product)
+  //%   local name = wgmma(schedule.tile_n, product.steps, query_in_registers and "rs" or "ss")
+  $(name)(d, $(a), $(at("key", "K_PANEL", product)), $(product.first > 0 and 1 or 0));
+  //% end
 }
 
 //% if p_shared then
@@ -72,13 +82,13 @@ static __device__ __forceinline__ unsigned long long probability_descriptor(unsi
 // output += P V. To be committed and waited for.
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], unsigned long long probability, unsigned long long value) {
-  constexpr int PANEL_STEPS = P_WIDTH / 16;
-#pragma unroll
-  for (int step = 0; step < PV_STEPS; ++step) {
-    const int panel = step / PANEL_STEPS, column = step % PANEL_STEPS * 32;
-    $(pv)(&output[0][0][0], descriptor_advance(probability, panel * P_PANEL + column),
-          descriptor_advance(value, step * 16 * V_ROW_BYTES), 1);
-  }
+  float *d = &output[0][0][0];
+  constexpr int STEP = 16 * V_ROW_BYTES;
+  //% for _, product in ipairs(products(schedule.tile_n // 16, layout.p.width // 16)) do
+  //%   local v = product.first > 0 and ("descriptor_advance(value, %d * STEP)"):format(product.first) or "value"
+  //%   local name = wgmma(variant.dim_v, product.steps, "ss_t")
+  $(name)(d, $(at("probability", "P_PANEL", product)), $(v), 1$(product.steps > 1 and ", STEP" or ""));
+  //% end
 }
 
 // The scores, rounded to 16 bits, become the warp's rows of P. No other warp's products read them.
@@ -101,10 +111,13 @@ static __device__ __forceinline__ void round_probabilities(
 // output += P V. To be committed and waited for.
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], const unsigned (&probabilities)[PV_STEPS][4], unsigned long long value) {
-#pragma unroll
-  for (int step = 0; step < PV_STEPS; ++step)
-    $(pv)(&output[0][0][0], probabilities[step],
-    $((" "):rep(#pv)) descriptor_advance(value, step * 16 * V_ROW_BYTES), 1);
+  float *d = &output[0][0][0];
+  constexpr int STEP = 16 * V_ROW_BYTES;
+  //% for _, product in ipairs(products(schedule.tile_n // 16, 8)) do
+  //%   local v = product.first > 0 and ("descriptor_advance(value, %d * STEP)"):format(product.first) or "value"
+  //%   local name = wgmma(variant.dim_v, product.steps, "rs_t")
+  $(name)(d, probabilities[$(product.first)], $(v), 1$(product.steps > 1 and ", STEP" or ""));
+  //% end
 }
 
 // The scores' fragments, rounded to 16 bits, are P's operands as they stand.

@@ -1,11 +1,14 @@
-//%% wgmma m64nNk16 with f32 accumulation: d = a b + (accumulate ? d : 0), asynchronously, by the four warps of a
-//%% warpgroup.
+//%% wgmma m64nNkK with f32 accumulation: d = a b + (accumulate ? d : 0), asynchronously, by the four warps of a
+//%% warpgroup. K is 16, or 32, 64 or 128: so many steps of 16 in one statement, which compiles sooner than one by one.
 //%%
 //%% Thread t of the warpgroup, w = t / 32, l = t % 32, holds in d[i], i < N / 2: row 16 w + l / 4 + 8 (i / 2 % 2),
 //%% column 8 (i / 4) + 2 (l % 4) + i % 2. A in registers: a[0] row 16 w + l / 4, columns 2 (l % 4) and the next; a[1]
 //%% row + 8; a[2] columns + 8; a[3] both. Matrices in shared memory are given by descriptors (matrix_descriptor) and
 //%% read through the asynchronous proxy. B is K-major; with the suffix _t it is MN-major. From the first issue until
 //%% wgmma_wait the thread may not touch d or a.
+//%%
+//%% Steps follow each other by 4 registers of A, by 32 bytes in a K-major matrix (all within one panel), and by b_step
+//%% bytes in an MN-major B. Of a descriptor only the low half changes, and nothing carries (descriptor_advance).
 //% local function rows(count, width, item) -- "item(0), ..., item(width - 1)", ...
 //%   local list = {}
 //%   for first = 0, count - 1, width do
@@ -17,37 +20,64 @@
 //% end
 //% for _, format in ipairs{"bf16", "f16"} do
 //%   for n = 8, 256, 8 do
-//%     for _, form in ipairs{"ss", "ss_t", "rs", "rs_t"} do
-//%       local name = "wgmma_m64n" .. n .. "k16_" .. format .. "_" .. form
-//%       piece(name, function()
-//%         local rs, transposed = form:sub(1, 2) == "rs", form:sub(-2) == "_t" and 1 or 0
-//%         local a = rs and "const unsigned *a" or "unsigned long long a"
-//%         local count = n // 2
-//%         local first = count + (rs and 4 or 1)
-//%         local operand = "%" .. count
-//%         if rs then operand = ("{%%%d, %%%d, %%%d, %%%d}"):format(count, count + 1, count + 2, count + 3) end
-//%         local inputs = rs and '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])' or '"l"(a)'
-//%         local flags = rs and "1, 1, " .. transposed or "1, 1, 0, " .. transposed
-//%         local registers = rows(count, 16, function(i) return "%" .. i end)
-//%         local outputs = rows(count, 8, function(i) return '"+f"(d[' .. i .. '])' end)
-//%         local place, major = rs and "registers" or "shared memory", transposed == 1 and "MN" or "K"
-// wgmma.mma_async.m64n$(n)k16.f32.$(format): A from $(place), B $(major)-major. | whole warpgroup |
-// complete after wgmma_wait | sm_90a
+//%     for _, steps in ipairs{1, 2, 4, 8} do
+//%       for _, form in ipairs{"ss", "ss_t", "rs", "rs_t"} do
+//%         local name = ("wgmma_m64n%dk%d_%s_%s"):format(n, 16 * steps, format, form)
+//%         piece(name, function()
+//%           local rs, transposed = form:sub(1, 2) == "rs", form:sub(-2) == "_t"
+//%           local count, a_count = n // 2, rs and 4 * steps or 1
+//%           local a, b, accumulate = n // 2, n // 2 + a_count, n // 2 + a_count + 1 -- numbers of operands
+//%           local step = steps > 1 and transposed and accumulate + 1 or nil
+//%           local registers = rows(count, 16, function(i) return "%" .. i end)
+//%           local outputs = rows(count, 8, function(i) return '"+f"(d[' .. i .. '])' end)
+//%           local inputs = rs and rows(a_count, 8, function(i) return '"r"(a[' .. i .. '])' end) or {'"l"(a)'}
+//%           local flags = (rs and "1, 1, " or "1, 1, 0, ") .. (transposed and 1 or 0)
+//%           local place, major = rs and "registers" or "shared memory", transposed and "MN" or "K"
+//%           local parameters = (rs and "const unsigned *a" or "unsigned long long a") .. ", unsigned long long b, int " ..
+//%             "accumulate" .. (step and ", int b_step" or "")
+// wgmma.mma_async.m64n$(n)k16.f32.$(format)$(steps > 1 and " times " .. steps or ""): A from $(place), B $(major)-major. |
+// whole warpgroup | complete after wgmma_wait | sm_90a
 static __device__ __forceinline__ void $(name)(
-    float *d, $(a), unsigned long long b, int accumulate) {
+    float *d, $(parameters)) {
   asm volatile(
-      "{\n .reg .pred p;\n setp.ne.b32 p, %$(first + 1), 0;\n"
-      " wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(format).$(format) {"
-      //% for r, row in ipairs(registers) do
-      "$(row)$(r < #registers and ", " or "")"
+      "{\n .reg .pred p;\n setp.ne.b32 p, %$(accumulate), 0;\n"
+      //% if steps > 1 then
+      " .reg .b64 a, b;\n .reg .b32 a_low, a_high, b_low, b_high, low;\n"
+      //%   if not rs then
+      " mov.b64 {a_low, a_high}, %$(a);\n"
+      //%   end
+      " mov.b64 {b_low, b_high}, %$(b);\n"
       //% end
-      "}, $(operand), %$(first), p, $(flags);\n}"
+      //% for k = 0, steps - 1 do
+      //%   local a_operand, b_operand = "%" .. a, "%" .. b
+      //%   if rs then a_operand = ("{%%%d, %%%d, %%%d, %%%d}"):format(a + 4 * k, a + 4 * k + 1, a + 4 * k + 2, a + 4 * k + 3) end
+      //%   if k > 0 then
+      //%     if not rs then a_operand = "a"
+      " add.u32 low, a_low, $(2 * k);\n mov.b64 a, {low, a_high};\n"
+      //%     end
+      //%     b_operand = "b"
+      //%     if step then
+      " mad.lo.u32 low, %$(step), $(k), b_low;\n mov.b64 b, {low, b_high};\n"
+      //%     else
+      " add.u32 low, b_low, $(2 * k);\n mov.b64 b, {low, b_high};\n"
+      //%     end
+      //%   end
+      " wgmma.mma_async.sync.aligned.m64n$(n)k16.f32.$(format).$(format) {"
+      //%   for r, row in ipairs(registers) do
+      "$(row)$(r < #registers and ", " or "")"
+      //%   end
+      "}, $(a_operand), $(b_operand), $(k == 0 and "p" or "1"), $(flags);\n$(k == steps - 1 and "}" or "")"
+      //% end
       //% for r, row in ipairs(outputs) do
       $(r == 1 and ": " or "  ")$(row)$(r < #outputs and "," or "")
       //% end
-      : $(inputs), "l"(b), "r"(accumulate));
+      //% for r, row in ipairs(inputs) do
+      $(r == 1 and ": " or "  ")$(row),
+      //% end
+        "l"(b), "r"(accumulate)$(step and ', "r"(b_step >> 4)' or ""));
 }
-//%       end)
+//%         end)
+//%       end
 //%     end
 //%   end
 //% end

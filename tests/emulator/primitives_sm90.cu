@@ -103,14 +103,15 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
   for (int j = 0; j < panels; j++) tma_load_2d(to + j * bytes, map, mbar, j * columns, 0);
 }
 
-// D (64 x N) += A (64 x 64) B (64 x N). mode: 0 ss, 1 ss_t, 2 rs, 3 rs_t; + 4: D starts from `out`. x: swizzle code of both,
-// its width in bytes, rows of B's panels, panels of B.
+// D (64 x N) += A (64 x 64) B (64 x N). mode: 0 ss, 1 ss_t, 2 rs, 3 rs_t; + 4: D starts from `out`; + 8: as many steps
+// of K in one statement as lie in a panel. x: swizzle code of both, its width in bytes, rows of B's panels, panels of B.
 #define UNROLL _Pragma("unroll") // arrays of registers
 #define PRODUCT(n, format)                                                                                             \
   extern "C" __global__ void product_##n##_##format(const __grid_constant__ qkv_params p) {                            \
     unsigned char *shared = shared_arena();                                                                            \
     unsigned a = smem_addr(shared), b = a + 8192, mbar = b + 65536;                                                    \
     int t = threadIdx.x, width = p.x[1], rows = p.x[2], panels = p.x[3], form = p.mode & 3, keep = p.mode & 4;         \
+    int joined = p.mode & 8;                                                                                           \
     if (t == 0) {                                                                                                      \
       mbar_init(mbar, 1);                                                                                              \
       fence_mbar_init();                                                                                               \
@@ -131,14 +132,26 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
     UNROLL for (int k = 0; k < 4; k++) {                                                                               \
       int in_a = width == 16 ? 2 * k * 64 * 16 : 32 * k / width * 64 * width + 32 * k % width;                         \
       int in_b = width == 16 ? 2 * k * rows * 16 : 32 * k / width * rows * width + 32 * k % width;                     \
+      int step = width == 16 ? 256 : 16 * width;                                                                       \
       unsigned long long da = matrix_descriptor(a + in_a, 64 * width, 8 * width, p.x[0]);                              \
       unsigned long long db = matrix_descriptor(b + in_b, rows * width, 8 * width, p.x[0]);                            \
-      unsigned long long dt = width == 16 ? matrix_descriptor(b + 16 * 16 * k, 128, rows * 16, 0)                      \
-                                          : matrix_descriptor(b + 16 * width * k, rows * width, 8 * width, p.x[0]);    \
-      if (form == 0) wgmma_m64n##n##k16_##format##_ss(d, da, db, keep || k);                                           \
-      if (form == 1) wgmma_m64n##n##k16_##format##_ss_t(d, da, dt, keep || k);                                         \
-      if (form == 2) wgmma_m64n##n##k16_##format##_rs(d, fragment + 4 * k, db, keep || k);                             \
-      if (form == 3) wgmma_m64n##n##k16_##format##_rs_t(d, fragment + 4 * k, dt, keep || k);                           \
+      unsigned long long dt = width == 16 ? matrix_descriptor(b + step * k, 128, rows * 16, 0)                         \
+                                          : matrix_descriptor(b + step * k, rows * width, 8 * width, p.x[0]);          \
+      unsigned *f = fragment + 4 * k;                                                                                  \
+      int four = joined && (width == 128 || form == 3), two = joined && width == 64;                                   \
+      if (four && k > 0) continue;                                                                                     \
+      if (!four && two && k % 2) continue;                                                                             \
+      if (form == 0 && four) wgmma_m64n##n##k64_##format##_ss(d, da, db, keep);                                        \
+      else if (form == 0 && two) wgmma_m64n##n##k32_##format##_ss(d, da, db, keep || k);                               \
+      else if (form == 0) wgmma_m64n##n##k16_##format##_ss(d, da, db, keep || k);                                      \
+      if (form == 1 && four) wgmma_m64n##n##k64_##format##_ss_t(d, da, dt, keep, step);                                \
+      else if (form == 1 && two) wgmma_m64n##n##k32_##format##_ss_t(d, da, dt, keep || k, step);                       \
+      else if (form == 1) wgmma_m64n##n##k16_##format##_ss_t(d, da, dt, keep || k);                                    \
+      if (form == 2 && four) wgmma_m64n##n##k64_##format##_rs(d, f, db, keep);                                         \
+      else if (form == 2 && two) wgmma_m64n##n##k32_##format##_rs(d, f, db, keep || k);                                \
+      else if (form == 2) wgmma_m64n##n##k16_##format##_rs(d, f, db, keep || k);                                       \
+      if (form == 3 && four) wgmma_m64n##n##k64_##format##_rs_t(d, f, dt, keep, step);                                 \
+      else if (form == 3) wgmma_m64n##n##k16_##format##_rs_t(d, f, dt, keep || k);                                     \
     }                                                                                                                  \
     wgmma_commit();                                                                                                    \
     wgmma_wait_0();                                                                                                    \

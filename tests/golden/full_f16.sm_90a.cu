@@ -51,7 +51,6 @@ constexpr int THREADS = 128 * (WARPGROUPS + 1);
 constexpr int ROW_TILES = 1;             // 16-row tiles of a warp
 constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
 constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
-constexpr int QK_STEPS = 4; // steps of 16 along the head dimension in Q K^T
 constexpr int PV_STEPS = TILE_N / 16;    // steps of 16 keys in P V
 
 // Shared memory. A matrix lies in panels of columns, one below the other; a row of a panel is as long as the swizzle.
@@ -253,18 +252,45 @@ static __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.comm
 // whole warpgroup | sm_90a
 static __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// wgmma.mma_async.m64n128k16.f32.f16: A from shared memory, B K-major. | whole warpgroup |
-// complete after wgmma_wait | sm_90a
-static __device__ __forceinline__ void wgmma_m64n128k16_f16_ss(
+// wgmma.mma_async.m64n128k16.f32.f16 times 4: A from shared memory, B K-major. |
+// whole warpgroup | complete after wgmma_wait | sm_90a
+static __device__ __forceinline__ void wgmma_m64n128k64_f16_ss(
     float *d, unsigned long long a, unsigned long long b, int accumulate) {
   asm volatile(
       "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+      " .reg .b64 a, b;\n .reg .b32 a_low, a_high, b_low, b_high, low;\n"
+      " mov.b64 {a_low, a_high}, %64;\n"
+      " mov.b64 {b_low, b_high}, %65;\n"
       " wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"
+      "}, %64, %65, p, 1, 1, 0, 0;\n"
+      " add.u32 low, a_low, 2;\n mov.b64 a, {low, a_high};\n"
+      " add.u32 low, b_low, 2;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, a, b, 1, 1, 1, 0, 0;\n"
+      " add.u32 low, a_low, 4;\n mov.b64 a, {low, a_high};\n"
+      " add.u32 low, b_low, 4;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, a, b, 1, 1, 1, 0, 0;\n"
+      " add.u32 low, a_low, 6;\n mov.b64 a, {low, a_high};\n"
+      " add.u32 low, b_low, 6;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, a, b, 1, 1, 1, 0, 0;\n}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
@@ -273,24 +299,66 @@ static __device__ __forceinline__ void wgmma_m64n128k16_f16_ss(
         "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]),
         "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
         "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-      : "l"(a), "l"(b), "r"(accumulate));
+      : "l"(a),
+        "l"(b), "r"(accumulate));
 }
 
-// wgmma.mma_async.m64n64k16.f32.f16: A from registers, B MN-major. | whole warpgroup |
-// complete after wgmma_wait | sm_90a
-static __device__ __forceinline__ void wgmma_m64n64k16_f16_rs_t(
-    float *d, const unsigned *a, unsigned long long b, int accumulate) {
+// wgmma.mma_async.m64n64k16.f32.f16 times 8: A from registers, B MN-major. |
+// whole warpgroup | complete after wgmma_wait | sm_90a
+static __device__ __forceinline__ void wgmma_m64n64k128_f16_rs_t(
+    float *d, const unsigned *a, unsigned long long b, int accumulate, int b_step) {
   asm volatile(
-      "{\n .reg .pred p;\n setp.ne.b32 p, %37, 0;\n"
+      "{\n .reg .pred p;\n setp.ne.b32 p, %65, 0;\n"
+      " .reg .b64 a, b;\n .reg .b32 a_low, a_high, b_low, b_high, low;\n"
+      " mov.b64 {b_low, b_high}, %64;\n"
       " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"
+      "}, {%32, %33, %34, %35}, %64, p, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 1, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%36, %37, %38, %39}, b, 1, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 2, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%40, %41, %42, %43}, b, 1, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 3, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%44, %45, %46, %47}, b, 1, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 4, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%48, %49, %50, %51}, b, 1, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 5, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%52, %53, %54, %55}, b, 1, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 6, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%56, %57, %58, %59}, b, 1, 1, 1, 1;\n"
+      " mad.lo.u32 low, %66, 7, b_low;\n mov.b64 b, {low, b_high};\n"
+      " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%60, %61, %62, %63}, b, 1, 1, 1, 1;\n}"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
         "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
         "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
         "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(a[4]), "r"(a[5]), "r"(a[6]), "r"(a[7]),
+        "r"(a[8]), "r"(a[9]), "r"(a[10]), "r"(a[11]), "r"(a[12]), "r"(a[13]), "r"(a[14]), "r"(a[15]),
+        "r"(a[16]), "r"(a[17]), "r"(a[18]), "r"(a[19]), "r"(a[20]), "r"(a[21]), "r"(a[22]), "r"(a[23]),
+        "r"(a[24]), "r"(a[25]), "r"(a[26]), "r"(a[27]), "r"(a[28]), "r"(a[29]), "r"(a[30]), "r"(a[31]),
+        "l"(b), "r"(accumulate), "r"(b_step >> 4));
 }
 
 // wgmma.wait_group: all but the newest 0 groups are complete. | whole warpgroup | sm_90a
@@ -303,12 +371,6 @@ static __device__ __forceinline__ void wgmma_wait_1() {
   asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
 #endif // QKV_EMU
-
-// The matrix `bytes` further on. Only the low half changes; addresses stay below 256 KiB, so nothing carries.
-static __device__ __forceinline__ unsigned long long descriptor_advance(unsigned long long descriptor, int bytes) {
-  const unsigned low = (unsigned)descriptor + (bytes >> 4);
-  return descriptor >> 32 << 32 | low;
-}
 
 // A matrix at a shared address. swizzle: 0 none, 1 128 bytes, 2 64 bytes, 3 32 bytes.
 // K-major: stride_bytes from 8 rows to the next 8; leading_bytes unused (without swizzle: from 16 bytes of K to the
@@ -463,22 +525,16 @@ static __device__ __forceinline__ unsigned long long value_descriptor(unsigned s
 // scores = Q K^T for the warpgroup's rows and the tile's keys. To be committed and waited for.
 static __device__ __forceinline__ void multiply_query_key(
     float (&scores)[ROW_TILES][N_TILES][4], unsigned long long query, unsigned long long key) {
-  constexpr int PANEL_STEPS = QK_WIDTH / 16;
-#pragma unroll
-  for (int step = 0; step < QK_STEPS; ++step) {
-    const int panel = step / PANEL_STEPS, column = step % PANEL_STEPS * 32;
-    wgmma_m64n128k16_f16_ss(&scores[0][0][0], descriptor_advance(query, panel * Q_PANEL + column),
-          descriptor_advance(key, panel * K_PANEL + column), step != 0);
-  }
+  float *d = &scores[0][0][0];
+  wgmma_m64n128k64_f16_ss(d, query, key, 0);
 }
 
 // output += P V. To be committed and waited for.
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], const unsigned (&probabilities)[PV_STEPS][4], unsigned long long value) {
-#pragma unroll
-  for (int step = 0; step < PV_STEPS; ++step)
-    wgmma_m64n64k16_f16_rs_t(&output[0][0][0], probabilities[step],
-                             descriptor_advance(value, step * 16 * V_ROW_BYTES), 1);
+  float *d = &output[0][0][0];
+  constexpr int STEP = 16 * V_ROW_BYTES;
+  wgmma_m64n64k128_f16_rs_t(d, probabilities[0], value, 1, STEP);
 }
 
 // The scores' fragments, rounded to 16 bits, are P's operands as they stand.

@@ -195,7 +195,7 @@ static void make_odds(problem *p, int number, uint64_t *random) {
 }
 
 static const int product_shapes[][2] = {{8, 0}, {8, 1}, {24, 1}, {64, 1}, {80, 0}, {128, 1}, {176, 1}, {256, 0}};
-enum { PRODUCT_SHAPES = sizeof product_shapes / sizeof *product_shapes, PRODUCT_WIDTHS = 4, PRODUCT_MODES = 8, K = 64 };
+enum { PRODUCT_SHAPES = sizeof product_shapes / sizeof *product_shapes, PRODUCT_WIDTHS = 4, PRODUCT_MODES = 16, K = 64 };
 
 /* By shape, then the width of the swizzle, then form and start. */
 static void make_wgmma(problem *p, int number, uint64_t *random) {
