@@ -239,6 +239,10 @@ static void note_reads(const bulk_copy *c, const emu_actor *actor) {
 void tma_store(const void *map, uint32_t from, int rank, const int *coordinates) {
   emu_thread *thread = &machine.threads[machine.current];
   bulk_copy c = make_copy(map, from, rank, coordinates, "tma_store");
+  for (int d = 0; d < rank; d++)
+    if (c.start[d] < 0) /* the H200: an illegal instruction; a load may start there */
+      fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "tma_store: coordinate %d is %d: a stored box may not start before the tensor",
+                  d, c.start[d]);
   if (thread->storer < 0) {
     thread->storer = clock_new_engine(ENGINE_STORE, machine.current);
     if (clock_new_engine(ENGINE_STORE_WRITE, machine.current) < 0)

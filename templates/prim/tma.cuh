@@ -1,7 +1,8 @@
 //%% Bulk copies between global and shared memory by the copy engine. Tensor copies move the box of a tensor map, whose
-//%% first element is at coordinates c0 (innermost) and on, in elements, possibly negative; c0 counts whole 16 bytes.
-//%% What lies outside of the tensor reads as zero and is not written. Shared addresses are 128-byte aligned. The engine
-//%% accesses shared memory through the asynchronous proxy: what threads wrote needs fence_proxy_async before.
+//%% first element is at coordinates c0 (innermost) and on, in elements; c0 counts whole 16 bytes. What lies outside of
+//%% the tensor reads as zero and is not written. Coordinates of a load may be negative, those of a store may not. Shared
+//%% addresses are 128-byte aligned. The engine accesses shared memory through the asynchronous proxy: what threads wrote
+//%% needs fence_proxy_async before.
 //% piece("tensor_map", function()
 // An encoded tensor map: 128 opaque bytes inside of the kernel's __grid_constant__ parameters. | - | sm_90
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };

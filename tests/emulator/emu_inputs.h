@@ -84,6 +84,13 @@ static inline box_case draw_case(uint64_t *random) {
   return c;
 }
 
+/* The box as it may be stored: not from before the tensor on. */
+static inline void make_storable(box_case *c) {
+  for (int d = 0; d < c->rank; d++)
+    if (c->start[d] < 0)
+      c->start[d] = -c->start[d];
+}
+
 static inline device_tensor_map box_map(const box_case *c, void *base) {
   device_tensor_map map = {.base = base, .element_bytes = c->element_bytes, .rank = c->rank, .swizzle = c->swizzle};
   int64_t stride = c->element_bytes;

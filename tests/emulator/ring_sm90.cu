@@ -71,7 +71,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     if (p.mode != 9 && p.mode != 38) fence_proxy_async();
     if (p.mode != 10) bar_sync(1 + c, 128);
     if (t == 0) {
-      tma_store_2d(&p.map[2], slab, ROWS * i, 128 * blockIdx.x + 64 * c);
+      tma_store_2d(&p.map[2], slab, ROWS * i, 128 * blockIdx.x + 64 * c - (p.mode == 41 ? 1 : 0));
       if (p.mode != 37) bulk_commit();
     }
 

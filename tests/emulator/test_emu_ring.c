@@ -123,6 +123,7 @@ static const struct {
     {30, "bad mbarrier", "no mbarrier was initialised", "a wait at a wrong address"},
     {31, "misaligned access", "128 bytes", "a tile that is not aligned"},
     {40, "misaligned access", "multiple of 16 bytes", "a box that starts within 16 bytes"},
+    {41, "out of bounds", "before the tensor", "a store that starts before the tensor"},
     {32, "bad mbarrier", "writes the bytes of the mbarrier", "a store over an mbarrier"},
     {33, "accumulator in flight", "", "A is overwritten before wgmma_wait"},
     {34, "bad mbarrier", "initialised again", "two inits"},

@@ -95,6 +95,7 @@ static void test_boxes(void **state) {
       outside += at < 0;
     }
     fill_bytes(shared, (size_t)c.bytes, &random);
+    make_storable(&c);
     if (run_box(seed, "box_out", &c, tensor, shared, NULL))
       fail_msg("box_out, seed %d: %s", seed, error_message());
     for (int i = 0; i < c.bytes / c.element_bytes; i++) {

@@ -143,11 +143,13 @@ static void add_map(problem *p, device_tensor_map map, int of_buffer) {
   p->map_buffer[p->maps++] = of_buffer;
 }
 
-static void make_box(problem *p, const char *entry, bool multicast, uint64_t *random) {
+static void make_box(problem *p, const char *entry, bool stored, bool multicast, uint64_t *random) {
   box_case c;
   do
     c = draw_case(random);
   while (c.elements * c.element_bytes > 256 * 1024 || c.bytes > 64 * 1024 || (multicast && c.rank != 4));
+  if (stored)
+    make_storable(&c);
   set_launch(p, entry, 1, 64, 96 * 1024);
   p->mode = multicast ? 6 : c.rank;
   p->n = c.bytes;
@@ -161,12 +163,12 @@ static void make_box(problem *p, const char *entry, bool multicast, uint64_t *ra
 }
 
 static void make_box_in(problem *p, int number, uint64_t *random) {
-  make_box(p, "box_in", number % 8 == 7, random);
+  make_box(p, "box_in", false, number % 8 == 7, random);
 }
 
 static void make_box_out(problem *p, int number, uint64_t *random) {
   (void)number;
-  make_box(p, "box_out", false, random);
+  make_box(p, "box_out", true, false, random);
 }
 
 static void make_matrix_store(problem *p, int number, uint64_t *random) {
