@@ -17,9 +17,6 @@ constexpr int HEADS_KV = $(variant.heads_kv);
 constexpr int HEADS_Q = $(variant.heads_q);
 //% end
 constexpr int GROUP = $(variant.group); // query heads per KV head
-//% if schedule.l2_mib > 0 then
-constexpr int DIM_QK = $(variant.dim_qk);
-//% end
 constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
@@ -31,6 +28,10 @@ constexpr int TILE_ROWS = TILE_QUERIES * GROUP; // in use
 //% end
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
 constexpr int STAGES = $(schedule.stages);
+//% if schedule.l2_mib > 0 then
+//% local keys_in_l2 = (schedule.l2_mib << 20) // (2 * (variant.dim_qk + variant.dim_v))
+constexpr unsigned KEYS_IN_L2 = $(keys_in_l2); // of $(schedule.l2_mib) MiB, with their values
+//% end
 constexpr int Q_BUFFERS = $(schedule.q_buffers);
 constexpr int THREADS = 128 * (WARPGROUPS + 1);
 

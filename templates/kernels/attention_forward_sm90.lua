@@ -69,6 +69,20 @@ local function registers(v, s)
   return s.tile_n // 2 + probabilities + v.dim_v // 2 + query + 24
 end
 
+-- A default schedule for what is known of the queries: all heads of a KV head share a tile of rows where that takes
+-- fewer tiles, or as many and rows differ in length; few rows take few warpgroups. len_q 0: unknown.
+local function fit_rows(v, len_q, s)
+  local tile_m = 64 * s.warpgroups
+  local own = v.group * ceil_div(math.max(len_q, 1), tile_m)
+  local packed = v.group <= tile_m and ceil_div(math.max(len_q, 1), tile_m // v.group) or math.huge
+  local as_many = s.scheduler == 2 and tile_m % v.group == 0 and not v.mask_symbols.h
+  s.pack = v.group > 1 and (len_q > 0 and packed < own or as_many) and 1 or 0
+  local rows = len_q * (s.pack == 1 and v.group or 1)
+  if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
+  if s.warpgroups == 1 then s.order = 0 end
+  return s
+end
+
 return {
   name = "attention_forward_sm90",
   summary = "fused forward, TMA, wgmma, warp-specialised",
@@ -137,7 +151,7 @@ return {
                  l2_mib = 0, pack = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
-      return s
+      return fit_rows(v, request.len_q, s)
     end
     if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
     if dim <= 64 then return schedule(3, 128, {stages = 3}) end

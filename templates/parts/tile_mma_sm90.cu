@@ -4,14 +4,17 @@
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local p_shared = schedule.p_shared == 1
-//% local function wgmma(n, steps, form) return ("wgmma_m64n%dk%d_%s_%s"):format(n, 16 * steps, variant.dtype_q, form) end
+//% local function wgmma(n, steps, form)
+//%   return ("wgmma_m64n%dk%d_%s_%s"):format(n, 16 * steps, variant.dtype_q, form)
+//% end
 //% -- The primitives that make `count` steps of 16, each within a panel of so many steps: their first steps and sizes.
 //% local function products(count, panel_steps)
 //%   local list, first = {}, 0
 //%   while first < count do
 //%     local steps = 8
 //%     while first + steps > count or first % panel_steps + steps > panel_steps do steps = steps // 2 end
-//%     list[#list + 1] = {first = first, steps = steps, panel = first // panel_steps, column = first % panel_steps * 32}
+//%     local panel, column = first // panel_steps, first % panel_steps * 32 -- a step is 32 bytes
+//%     list[#list + 1] = {first = first, steps = steps, panel = panel, column = column}
 //%     first = first + steps
 //%   end
 //%   return list

@@ -15,9 +15,8 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   work_item work;
   //% if longest_first then
   // Heads whose K and V fit $(schedule.l2_mib) MiB of L2 together; among them late rows first, which see the most keys.
-  const long long head_bytes = 2ll * p.len_k * (DIM_QK + DIM_V);
   const unsigned heads = p.batch * $(heads);
-  const unsigned fit = $(fit_factor)(int)max(min(($(schedule.l2_mib)ll << 20) / max(head_bytes, 1ll), 1024ll), 1ll);
+  const unsigned fit = $(fit_factor)max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
   const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
   work.row_begin = (int)(row_blocks - 1 - row) * $(queries);

@@ -1,8 +1,8 @@
 //%% Bulk copies between global and shared memory by the copy engine. Tensor copies move the box of a tensor map, whose
 //%% first element is at coordinates c0 (innermost) and on, in elements; c0 counts whole 16 bytes. What lies outside of
-//%% the tensor reads as zero and is not written. Coordinates of a load may be negative, those of a store may not. Shared
-//%% addresses are 128-byte aligned. The engine accesses shared memory through the asynchronous proxy: what threads wrote
-//%% needs fence_proxy_async before.
+//%% the tensor reads as zero and is not written. Coordinates of a load may be negative, those of a store may not.
+//%% Shared addresses are 128-byte aligned. The engine accesses shared memory through the asynchronous proxy: what
+//%% threads wrote needs fence_proxy_async before.
 //% piece("tensor_map", function()
 // An encoded tensor map: 128 opaque bytes inside of the kernel's __grid_constant__ parameters. | - | sm_90
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
@@ -39,8 +39,8 @@ static __device__ __forceinline__ void tma_load_$(rank)d(
 // one thread | reads until bulk_wait_read | sm_90
 static __device__ __forceinline__ void tma_store_$(rank)d(
     const tensor_map *map, unsigned from, $(parameters)) {
-  asm volatile("cp.async.bulk.tensor.$(rank)d.global.shared::cta.tile.bulk_group [%0, {$(store)}], [%1];" ::"l"(map),
-               "r"(from), $(operands)
+  asm volatile("cp.async.bulk.tensor.$(rank)d.global.shared::cta.tile.bulk_group [%0, {$(store)}], "
+               "[%1];" ::"l"(map), "r"(from), $(operands)
                : "memory");
 }
 //%   end)

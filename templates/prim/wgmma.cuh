@@ -33,9 +33,10 @@
 //%           local inputs = rs and rows(a_count, 8, function(i) return '"r"(a[' .. i .. '])' end) or {'"l"(a)'}
 //%           local flags = (rs and "1, 1, " or "1, 1, 0, ") .. (transposed and 1 or 0)
 //%           local place, major = rs and "registers" or "shared memory", transposed and "MN" or "K"
-//%           local parameters = (rs and "const unsigned *a" or "unsigned long long a") .. ", unsigned long long b, int " ..
-//%             "accumulate" .. (step and ", int b_step" or "")
-// wgmma.mma_async.m64n$(n)k16.f32.$(format)$(steps > 1 and " times " .. steps or ""): A from $(place), B $(major)-major. |
+//%           local parameters = rs and "const unsigned *a" or "unsigned long long a"
+//%           parameters = parameters .. ", unsigned long long b, int accumulate" .. (step and ", int b_step" or "")
+//%           local times = steps > 1 and " times " .. steps or ""
+// wgmma.mma_async.m64n$(n)k16.f32.$(format)$(times): A from $(place), B $(major)-major. |
 // whole warpgroup | complete after wgmma_wait | sm_90a
 static __device__ __forceinline__ void $(name)(
     float *d, $(parameters)) {
@@ -50,7 +51,7 @@ static __device__ __forceinline__ void $(name)(
       //% end
       //% for k = 0, steps - 1 do
       //%   local a_operand, b_operand = "%" .. a, "%" .. b
-      //%   if rs then a_operand = ("{%%%d, %%%d, %%%d, %%%d}"):format(a + 4 * k, a + 4 * k + 1, a + 4 * k + 2, a + 4 * k + 3) end
+      //%   if rs then a_operand = "{" .. rows(4, 4, function(i) return "%" .. a + 4 * k + i end)[1] .. "}" end
       //%   if k > 0 then
       //%     if not rs then a_operand = "a"
       " add.u32 low, a_low, $(2 * k);\n mov.b64 a, {low, a_high};\n"

@@ -25,7 +25,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=2,tile_n=128,stages=2,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=0
+//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1
 // resources: 229512 bytes of shared memory, 384 threads, about 168 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  65536   2 x 128 rows of 2 x 128 bytes, swizzled
@@ -36,17 +36,20 @@
 //   tickets    229504 .. 229512   work numbers on their way from the producer to the consumers
 // roles: one producer thread (40 registers), 2 consumer warpgroups of 64 rows (232)
 // a tile: 8388608 FLOPs, 16384 exponentials
+// rows of a tile: 32 queries of 4 heads, 0 idle
 
-constexpr int HEADS_Q = 32;
+constexpr int HEADS_KV = 8;
 constexpr int GROUP = 4; // query heads per KV head
-constexpr int DIM_QK = 128;
 constexpr int DIM_V = 128;
 constexpr float EXP2_SCALE = 0x1.0527dcp-3f; // scale log2(e)
 
 constexpr int WARPGROUPS = 2; // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
+constexpr int TILE_QUERIES = TILE_M / GROUP; // of a tile, each with the GROUP query heads of a KV head
+constexpr int TILE_ROWS = TILE_QUERIES * GROUP; // in use
 constexpr int TILE_N = 128; // keys of a tile
 constexpr int STAGES = 2;
+constexpr unsigned KEYS_IN_L2 = 32768; // of 16 MiB, with their values
 constexpr int Q_BUFFERS = 2;
 constexpr int THREADS = 128 * (WARPGROUPS + 1);
 
@@ -216,16 +219,6 @@ static __device__ __forceinline__ void stmatrix_x4(
 // An encoded tensor map: 128 opaque bytes inside of the kernel's __grid_constant__ parameters. | - | sm_90
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
 
-// cp.async.bulk.tensor.4d to shared memory: the whole box's bytes count on the mbarrier. |
-// one thread | visible after mbar_wait | sm_90
-static __device__ __forceinline__ void tma_load_4d(
-    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-               "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
-               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
-               : "memory");
-}
-
 // tma_load_4d with the hint that L2 keeps the box rather than others. | one thread | visible after mbar_wait | sm_90
 static __device__ __forceinline__ void tma_load_4d_evict_last(
     unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3) {
@@ -236,12 +229,22 @@ static __device__ __forceinline__ void tma_load_4d_evict_last(
                : "memory");
 }
 
-// cp.async.bulk.tensor.4d to global memory, in the thread's bulk group. |
+// cp.async.bulk.tensor.5d to shared memory: the whole box's bytes count on the mbarrier. |
+// one thread | visible after mbar_wait | sm_90
+static __device__ __forceinline__ void tma_load_5d(
+    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+               : "memory");
+}
+
+// cp.async.bulk.tensor.5d to global memory, in the thread's bulk group. |
 // one thread | reads until bulk_wait_read | sm_90
-static __device__ __forceinline__ void tma_store_4d(
-    const tensor_map *map, unsigned from, int c0, int c1, int c2, int c3) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-               "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+static __device__ __forceinline__ void tma_store_5d(
+    const tensor_map *map, unsigned from, int c0, int c1, int c2, int c3, int c4) {
+  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
+               "[%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
                : "memory");
 }
 
@@ -448,6 +451,17 @@ struct qkv_params {
   int *tickets;
 };
 
+// Row `row` of a tile: query head row % GROUP of the KV head's, at query row / GROUP of the tile.
+struct packed_row {
+  int query_begin; // the tile's first query
+  unsigned row;
+
+  __device__ __forceinline__ int query() const { return query_begin + row / GROUP; }
+  __device__ __forceinline__ int head() const { return row % GROUP; }
+  __device__ __forceinline__ bool exists(const qkv_params &p) const { return row < TILE_ROWS && query() < p.len_q; }
+  __device__ __forceinline__ packed_row operator+(int rows) const { return {query_begin, row + rows}; }
+};
+
 // Tiles from begin up to end hold every visible key.
 // In tiles from free_begin up to free_end (which may lie before) every row sees every key.
 struct tile_range {
@@ -460,7 +474,7 @@ static __device__ __forceinline__ tile_range visible_tiles(
     const qkv_params &p, int row_begin, int position, int h, int hk, int b) {
   tile_range tiles;
   int key_begin = 0, key_end = p.len_k;
-  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
+  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_QUERIES, p.len_q) - 1 + position;
   key_begin = max(0, 0);
   key_end = min(last + 1, p.len_k);
   tiles.begin = key_begin / TILE_N;
@@ -482,29 +496,28 @@ template <int STAGES> struct ring {
   }
 };
 
-// A tile of rows.
+// A tile of rows: from query row_begin on, from query head h on.
 struct work_item {
   int row_begin, h, b;
 };
 
 // Work `number` in the order of their handing out.
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
-  const unsigned row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
+  const unsigned row_blocks = (p.len_q + TILE_QUERIES - 1) / TILE_QUERIES;
   work_item work;
   // Heads whose K and V fit 16 MiB of L2 together; among them late rows first, which see the most keys.
-  const long long head_bytes = 2ll * p.len_k * (DIM_QK + DIM_V);
-  const unsigned heads = p.batch * HEADS_Q;
-  const unsigned fit = GROUP * (int)max(min((16ll << 20) / max(head_bytes, 1ll), 1024ll), 1ll);
+  const unsigned heads = p.batch * HEADS_KV;
+  const unsigned fit = max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
   const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
-  work.row_begin = (int)(row_blocks - 1 - row) * TILE_M;
-  work.h = head % HEADS_Q;
-  work.b = head / HEADS_Q;
+  work.row_begin = (int)(row_blocks - 1 - row) * TILE_QUERIES;
+  work.h = head % HEADS_KV * GROUP;
+  work.b = head / HEADS_KV;
   return work;
 }
 
 static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
-  return (unsigned)((p.len_q + TILE_M - 1) / TILE_M) * HEADS_Q * p.batch;
+  return (unsigned)((p.len_q + TILE_QUERIES - 1) / TILE_QUERIES) * HEADS_KV * p.batch;
 }
 
 // Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last
@@ -545,11 +558,11 @@ static __device__ __forceinline__ void load_query(
     const qkv_params &p, unsigned shared, ring<Q_BUFFERS> &ring, int row_begin, int head, int b) {
   const unsigned full = shared + Q_FULL + 8 * ring.stage(), to = shared + ring.stage() * Q_BYTES;
   mbar_wait(shared + Q_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
-  mbar_arrive_expect_tx(full, QK_PANELS * Q_PANEL);
+  mbar_arrive_expect_tx(full, QK_PANELS * TILE_ROWS * QK_ROW_BYTES);
 #pragma unroll
   for (int panel = 0; panel < QK_PANELS; ++panel)
-    tma_load_4d(to + panel * Q_PANEL, &p.q_map, full,
-                panel * QK_WIDTH, row_begin, head, b);
+    tma_load_5d(to + panel * Q_PANEL, &p.q_map, full,
+                panel * QK_WIDTH, 0, row_begin, head, b);
   ring.advance();
 }
 
@@ -635,7 +648,8 @@ template <int TILES> static __device__ __forceinline__ void keep(float (&accumul
 
 // Hides what a row may not see, and keys past the end.
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,
+    packed_row warp_row, int position, int h, int hk,
     int b, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -643,7 +657,8 @@ static __device__ __forceinline__ void mask_scores(
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
+        const packed_row row = warp_row + (16 * r + lane / 4 + e / 2 * 8);
+        const int i = row.query();
         const int q = i + position;
         const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
         if (!(k < p.len_k && (k <= q)))
@@ -774,12 +789,15 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp_row, int h, int b,
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows,
+    packed_row warp_row, int h, int b,
     int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
+      const int head = h + row.head();
       float sum = rows.sum[r][half];
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
@@ -791,10 +809,10 @@ static __device__ __forceinline__ void finish_rows(
         output[r][n][2 * half] *= inverse;
         output[r][n][2 * half + 1] *= inverse;
       }
-      const int i = warp_row + 16 * r + lane / 4 + 8 * half;
-      if (lane % 4 == 0 && i < p.len_q) {
+      const int i = row.query();
+      if (lane % 4 == 0 && row.exists(p)) {
         const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
-        p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
+        p.lse[b * p.lse_stride_batch + head * p.lse_stride_head + i * p.lse_stride_token] = lse;
       }
     }
   }
@@ -802,7 +820,8 @@ static __device__ __forceinline__ void finish_rows(
 
 // O by way of `row` on of shared memory. The copy engine leaves out rows and columns outside of the tensor.
 static __device__ __forceinline__ void store_output(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row, int warp_row, int h, int b,
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row,
+    packed_row warp_row, int h, int b,
     int lane) {
   const unsigned slab = shared_o + row * V_ROW_BYTES;
   if (lane == 0) bulk_wait_read_0(); // the tile before has left
@@ -822,7 +841,7 @@ static __device__ __forceinline__ void store_output(
   if (lane == 0) {
 #pragma unroll
     for (int panel = 0; panel < V_PANELS; ++panel)
-      tma_store_4d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row, h, b);
+      tma_store_5d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row.head(), warp_row.query(), h / GROUP, b);
     bulk_commit();
   }
 }
@@ -830,7 +849,7 @@ static __device__ __forceinline__ void store_output(
 // A tile of rows as its consumers see it.
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
-  int warp_row;           // the warp's first row
+  packed_row warp_row; // the warp's first row
   tile_range tiles;
 };
 
@@ -859,7 +878,7 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   row_work work;
   work.h = item.h, work.hk = item.h / GROUP, work.b = item.b;
   work.position = p.len_k - p.len_q;
-  work.warp_row = item.row_begin + warp_row(c);
+  work.warp_row = {item.row_begin, (unsigned)warp_row(c)};
   work.tiles = visible_tiles(p, item.row_begin, work.position, work.h, work.hk, work.b);
   return work;
 }
@@ -979,7 +998,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b);
       if (tile == tiles.begin - 1) ask_for_work(p, queue);
       if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
+        load_query(p, shared, query_ring, work.row_begin, hk, work.b);
       else
         load_value(p, shared, value_ring, tile + 1, hk, work.b);
     }

@@ -221,8 +221,8 @@ static __device__ __forceinline__ void tma_load_4d_evict_last(
 // one thread | reads until bulk_wait_read | sm_90
 static __device__ __forceinline__ void tma_store_4d(
     const tensor_map *map, unsigned from, int c0, int c1, int c2, int c3) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
-               "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], "
+               "[%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                : "memory");
 }
 

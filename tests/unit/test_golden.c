@@ -375,9 +375,43 @@ static void every_zoo_like_spec_has_a_schedule_everywhere(void **state) {
   for (int n = 0; n < GOLDEN_COUNT; n++) {
     spec *s = golden_spec(goldens[n].spec);
     for (int a = 0; a < archs; a++) {
-      gen_request request = {.arch = &table[a], .unaligned = goldens[n].unaligned};
-      gen_kernel_free(render(s, &request));
+      static const int64_t len_q[] = {0, 1, 16, 100, 5000};
+      for (int l = 0; l < 5; l++) {
+        gen_request request = {.arch = &table[a], .unaligned = goldens[n].unaligned, .len_q = len_q[l]};
+        gen_kernel_free(render(s, &request));
+      }
     }
+    spec_free(s);
+  }
+}
+
+/* Heads of a KV head share tiles where that saves tiles, and few rows take few warpgroups. */
+static void few_queries_take_few_rows(void **state) {
+  (void)state;
+  static const struct {
+    int heads_q, heads_kv;
+    int64_t len_q;
+    const char *expected; /* in the default schedule */
+  } rows[] = {
+      {32, 8, 1, "warpgroups=1 pack=1"},   {32, 8, 16, "warpgroups=1 pack=1"}, {32, 8, 17, "warpgroups=2 pack=1"},
+      {32, 8, 100, "warpgroups=2 pack=1"}, {8, 8, 64, "warpgroups=1 pack=0"},  {8, 8, 65, "warpgroups=2 pack=0"},
+      {32, 8, 0, "warpgroups=2 pack=1"},   {142, 2, 1, "warpgroups=2 pack=1"}, {142, 2, 4096, "warpgroups=2 pack=0"},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char source[256], found[64];
+    snprintf(source, sizeof source,
+             "qkvc: 1\nname: n\nattention:\n  heads: {q: %d, kv: %d}\n  dim: 128\n  dtype: bf16\n  mask: causal\n",
+             rows[n].heads_q, rows[n].heads_kv);
+    spec *s = fixture_spec(source);
+    gen_kernel *k = render(s, &(gen_request){.arch = arch_find("sm_90a"), .len_q = rows[n].len_q});
+    const char *warpgroups = strstr(k->source.bytes, "WARPGROUPS = ");
+    assert_non_null(warpgroups);
+    snprintf(found, sizeof found, "warpgroups=%d pack=%d", atoi(warpgroups + 13),
+             strstr(k->source.bytes, "TILE_QUERIES = ") != NULL);
+    if (strcmp(found, rows[n].expected) != 0)
+      fail_msg("%d/%d heads, len_q %d: %s, not %s", rows[n].heads_q, rows[n].heads_kv, (int)rows[n].len_q, found,
+               rows[n].expected);
+    gen_kernel_free(k);
     spec_free(s);
   }
 }
@@ -417,6 +451,7 @@ int main(void) {
       cmocka_unit_test(extremes_are_refused_by_name),
       cmocka_unit_test(legal_schedules_render),
       cmocka_unit_test(every_zoo_like_spec_has_a_schedule_everywhere),
+      cmocka_unit_test(few_queries_take_few_rows),
       cmocka_unit_test(rendering_takes_milliseconds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
