@@ -394,7 +394,8 @@ static void few_queries_take_few_rows(void **state) {
     const char *expected; /* in the default schedule */
   } rows[] = {
       {32, 8, 1, "warpgroups=1 pack=1"},   {32, 8, 16, "warpgroups=1 pack=1"}, {32, 8, 17, "warpgroups=2 pack=1"},
-      {32, 8, 100, "warpgroups=2 pack=1"}, {8, 8, 64, "warpgroups=1 pack=0"},  {8, 8, 65, "warpgroups=2 pack=0"},
+      {32, 8, 33, "warpgroups=2 pack=1"},  {32, 8, 100, "warpgroups=2 pack=0"},
+      {8, 8, 64, "warpgroups=1 pack=0"},  {8, 8, 65, "warpgroups=2 pack=0"},
       {32, 8, 0, "warpgroups=2 pack=1"},   {142, 2, 1, "warpgroups=2 pack=1"}, {142, 2, 4096, "warpgroups=2 pack=0"},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
