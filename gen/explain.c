@@ -7,6 +7,8 @@ static const char *const meanings[] = {
     "all: every key is visible; no tile evaluates the mask",
     "none: no key is visible; O = 0 and LSE = -inf everywhere",
     "rows: a row sees keys of an interval; tiles outside are skipped",
+    "boxes: tiles are decided by their place and the parameters",
+    "map: tiles are decided by what tensors hold",
     "elements: no interval is known; every tile evaluates the mask",
 };
 /* By direction + 1. */

@@ -259,3 +259,12 @@ const expr *expr_substitute(arena *a, const expr *e, expr_symbol symbol, const e
     args[n] = expr_substitute(a, e->args[n], symbol, by);
   return rebuild(a, e, args);
 }
+
+const expr *expr_replace(arena *a, const expr *e, const expr *target, const expr *by) {
+  const expr *args[EXPR_MAX_RANK] = {0};
+  if (expr_equal(e, target))
+    return by;
+  for (int n = 0; n < e->nargs; n++)
+    args[n] = expr_replace(a, e->args[n], target, by);
+  return e->nargs ? rebuild(a, e, args) : e;
+}

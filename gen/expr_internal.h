@@ -137,6 +137,8 @@ expr *expr_node(arena *a, expr_op op, expr_type type, diag_span at);
  * unfolded, so constants are always finite. */
 const expr *expr_build(arena *a, expr_op op, const expr *x, const expr *y, const expr *z, diag_span at);
 bool expr_is_int(const expr *e, int64_t value);
+/* e with every subexpression that equals `target` replaced. */
+const expr *expr_replace(arena *a, const expr *e, const expr *target, const expr *by);
 static inline bool expr_is_const(const expr *e) {
   return e->op == EXPR_CONST;
 }
@@ -155,9 +157,25 @@ int64_t expr_floor(double x);
 
 /* ---- ranges (expr_range.c) ---- */
 
+/* Greatest magnitudes: of q and i; of k; of lengths, heads and batches (these and k are not negative); of scalar int
+ * parameters; of elements of int tensors. */
+typedef struct expr_limits {
+  int64_t query, key, length, scalar, tensor;
+} expr_limits;
+
+typedef struct expr_range {
+  int64_t low, high;
+} expr_range;
+
+/* An interval that holds every value of the int expression e; all ints when an operation in it may wrap. */
+expr_range expr_range_of(const expr *e, const expr_limits *limits);
+/* As expr_range_of, but of the outermost operation before it wraps. */
+expr_range expr_exact_range(const expr *e, const expr_limits *limits);
 /* Whether an int operation can leave the 32 bits, for positions and lengths below 2^29 and scalar parameters up to 2^30
  * in magnitude. */
 bool expr_may_wrap(const expr *e);
+/* The first int subexpression, operands before operators, that can leave the 32 bits; NULL when none can. */
+const expr *expr_find_wrap(const expr *e, const expr_limits *limits);
 
 /* ---- linear forms (expr_linear.c) ---- */
 

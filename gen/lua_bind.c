@@ -113,7 +113,7 @@ static void define_variant(binding *b, lua_State *L) {
 }
 
 static void define_mask(const binding *b, lua_State *L) {
-  static const char *const forms[] = {"all", "none", "rows", "elements"};
+  static const char *const forms[] = {"all", "none", "rows", "boxes", "map", "elements"};
   lua_newtable(L);
   set_string(L, "form", forms[b->rows.form]);
   set_bool(L, "exact", b->rows.exact);

@@ -46,10 +46,13 @@ bool mask_direction(arena *a, const expr *e, int *direction) {
     return false;
   int x, y;
   switch (e->op) {
-  case EXPR_SYMBOL: *direction = 1; return e->symbol == EXPR_Q;
+  case EXPR_SYMBOL:
+    *direction = 1;
+    return e->symbol == EXPR_Q;
   case EXPR_NEG:
   case EXPR_ADD:
-  case EXPR_SUB: return direction_of_sum(a, e, direction);
+  case EXPR_SUB:
+    return direction_of_sum(a, e, direction);
   case EXPR_MUL: /* in normal form a constant factor comes first; other products have no known direction */
     if (!expr_is_const(e->args[0]) || !mask_direction(a, e->args[1], &x))
       return false;
@@ -66,7 +69,8 @@ bool mask_direction(arena *a, const expr *e, int *direction) {
   case EXPR_WHERE:
     return is_uniform(e->args[0]) && mask_direction(a, e->args[1], &x) && mask_direction(a, e->args[2], &y) &&
            mask_join(x, y, direction);
-  default: return false;
+  default:
+    return false;
   }
 }
 
@@ -143,16 +147,13 @@ static mask_rows unite(arena *a, const mask_rows *x, const mask_rows *y) {
   return rows;
 }
 
-static void gather(expr_op op, const expr *e, const expr **items, int most, int *count) {
-  if (e->op == op && *count < most) {
-    gather(op, e->args[0], items, most, count);
-    gather(op, e->args[1], items, most, count);
-  } else if (*count < most) {
-    items[*count] = e;
-    ++*count;
-  } else {
-    *count = most + 1; /* too many */
-  }
+bool mask_parts(expr_op op, const expr *e, const expr **parts, int most, int *count) {
+  if (e->op == op)
+    return mask_parts(op, e->args[0], parts, most, count) && mask_parts(op, e->args[1], parts, most, count);
+  if (*count == most)
+    return false;
+  parts[(*count)++] = e;
+  return true;
 }
 
 /* `condition or rest`, with a condition that is the same in a whole tile: every bound of the rest applies unless it is
@@ -178,8 +179,7 @@ static mask_rows rows_of_or(arena *a, const expr *e) {
   int count = 0;
   bool some = false;
   mask_rows rows = everything;
-  gather(EXPR_OR, e, items, MOST, &count);
-  if (count > MOST)
+  if (!mask_parts(EXPR_OR, e, items, MOST, &count))
     return unknown;
   for (int n = 0; n < count; n++) {
     if (is_uniform(items[n])) {

@@ -39,8 +39,7 @@ static void solve_atom(arena *a, mask_rows *rows, const expr *atom, bool at_most
   if (atom->op == EXPR_SYMBOL) {
     bound(a, rows, at_most, v);
   } else if (atom->op == EXPR_FLOORDIV && expr_is_const(args[1]) && args[1]->integer > 0) {
-    const expr *begin = expr_make(a, EXPR_MUL, v, args[1], NULL);
-    solve(a, rows, args[0], at_most, at_most ? add(a, begin, expr_int(a, args[1]->integer - 1)) : begin);
+    solve(a, rows, args[0], at_most, mask_undo_division(a, v, args[1]->integer, at_most));
   } else if (atom->op == (at_most ? EXPR_MAX : EXPR_MIN)) {
     solve(a, rows, args[0], at_most, v);
     solve(a, rows, args[1], at_most, v);
