@@ -339,6 +339,24 @@ EMU_TWIN int warp_uniform(int value) {
 EMU_TWIN int vote_any(int predicate) {
   return EMU_CALL(vote_any)(predicate);
 }
+EMU_TWIN unsigned warp_or_i32(unsigned value) {
+  for (int mask = 16; mask; mask /= 2)
+    value |= EMU_CALL(shuffle_xor)(value, mask);
+  return value;
+}
+EMU_TWIN int warp_min_i32(int value) {
+  for (int mask = 16; mask; mask /= 2) {
+    const int other = (int)EMU_CALL(shuffle_xor)((unsigned)value, mask);
+    value = other < value ? other : value;
+  }
+  return value;
+}
+EMU_TWIN int warp_max_i32(int value) {
+  return ~warp_min_i32(~value);
+}
+EMU_TWIN unsigned vote_ballot(int predicate) {
+  return warp_or_i32(predicate ? 1u << emu_thread_index().x % 32 : 0u);
+}
 EMU_TWIN void warp_sync() {
   EMU_CALL(warp_barrier)();
 }
@@ -569,6 +587,10 @@ EMU_REGISTERS(224)
 EMU_REGISTERS(232)
 EMU_REGISTERS(240)
 #undef EMU_REGISTERS
+
+EMU_PURE int leading_zeros(unsigned x) {
+  return x ? __builtin_clz(x) : 32;
+}
 
 /* ex2.approx.ftz: subnormal operands and results are zero of the same sign. The others keep subnormals. */
 EMU_PURE float emu_flush(float x) {

@@ -77,3 +77,38 @@ static __device__ __forceinline__ int floor_i32(float x) {
   return y >= 2147483648.0f ? 2147483647 : (int)y;
 }
 //% end)
+//%
+//%% What box programs call besides: longs, which hold every sum of ints, and floats moved outwards.
+//% piece("floor_div_i64", function()
+static __device__ __forceinline__ long long floor_div_i64(long long a, long long b) {
+  if (b == 0) return 0;
+  if (b == -1) return -a;
+  long long quotient = a / b;
+  return quotient - (quotient * b != a && (a < 0) != (b < 0));
+}
+//% end)
+//% piece("floor_mod_i64", function()
+static __device__ __forceinline__ long long floor_mod_i64(long long a, long long b) {
+  if (b == 0 || b == -1) return 0;
+  long long remainder = a % b;
+  return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
+}
+//% end)
+//% piece("min_i64", function()
+static __device__ __forceinline__ long long min_i64(long long a, long long b) { return a < b ? a : b; }
+//% end)
+//% piece("max_i64", function()
+static __device__ __forceinline__ long long max_i64(long long a, long long b) { return a > b ? a : b; }
+//% end)
+//% piece("below_f32", function()
+// At most x, even if x is off by `relative` of it and `absolute`; NaN gives -inf.
+static __device__ __forceinline__ float below_f32(float x, float relative, float absolute) {
+  return x == x ? x - (fabsf(x) * relative + absolute) : minus_infinity();
+}
+//% end)
+//% piece("above_f32", function()
+// At least x, even if x is off by `relative` of it and `absolute`; NaN gives infinity.
+static __device__ __forceinline__ float above_f32(float x, float relative, float absolute) {
+  return x == x ? x + (fabsf(x) * relative + absolute) : -minus_infinity();
+}
+//% end)

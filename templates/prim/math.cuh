@@ -1,4 +1,4 @@
-//%% Approximate functions of the special-function unit, one instruction each.
+//%% One instruction each: approximate functions of the special-function unit, and of bits.
 //% piece("exp2_approx", function()
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
 static __device__ __forceinline__ float exp2_approx(float x) {
@@ -21,5 +21,13 @@ static __device__ __forceinline__ float rcp_approx(float x) {
   float y;
   asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+//% end)
+//% piece("leading_zeros", function()
+// clz.b32: the number of zero bits above the highest set one; 32 for 0. | one thread | sm_80
+static __device__ __forceinline__ int leading_zeros(unsigned x) {
+  int count;
+  asm("clz.b32 %0, %1;" : "=r"(count) : "r"(x));
+  return count;
 }
 //% end)
