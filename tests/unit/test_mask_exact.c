@@ -1,8 +1,8 @@
 /* Masks from practice, tile by tile: how many tiles the analysis skips and frees, against how many it could.
  *
  * A tile can be skipped when nothing in it is visible, and is free of the mask when all of it is. For the masks of the
- * table every such tile must be found by the intervals of rows, by the box program, by the intervals of columns, each on
- * its own, as the table says; and never another tile by any. */
+ * table every such tile must be found by the intervals of rows, by the box program, by the intervals of columns, each
+ * on its own, as the table says; and never another tile by any. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
