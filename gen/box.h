@@ -10,8 +10,9 @@
  * what is known while building is folded away. box_run interprets it, box_print prints the same instructions as
  * statements of C; there is no third meaning.
  *
- * Soundness holds for all inputs, wrapping ints, NaN and clamped indices included; it assumes of tensors only what
- * their summaries say. Checked against brute force in tests/unit/test_box.c. */
+ * Soundness holds for all positions within MASK_POSITION_LIMIT (mask.h) and all values, wrapping ints, NaN and clamped
+ * indices included; it assumes of tensors only what their summaries say. Checked against brute force in
+ * tests/unit/test_box.c. */
 #ifndef GEN_BOX_H
 #define GEN_BOX_H
 
@@ -103,14 +104,16 @@ typedef struct box_program {
 
 typedef struct box_options {
   bool bottom_right; /* what i is */
+  bool labels;       /* compare label sets too where two tensors of ints must be equal */
   bool heads_vary;   /* h_first and h_last differ; else only BOX_H_FIRST is read */
   const expr_param *params;
 } box_options;
 
 /* The program of a mask (bool, folded). NULL when it would take more than BOX_MAX_INSTRUCTIONS or BOX_MAX_SUMMARIES. */
 const box_program *box_build(arena *a, const expr *mask, const box_options *options);
-/* Whether the program can ever answer "not" for both: false says that it is of no use. */
-bool box_decides(const box_program *p);
+/* How many answers "not" the program gives on a fixed sample of tiles, with a few values of scalar parameters and
+ * tensors of segments. 0 says that it is of no use in practice. */
+int box_probe(const box_program *p);
 
 /* Values for the interpreter. */
 typedef struct box_env {
@@ -138,11 +141,12 @@ typedef struct box_style {
   const expr_param *params;
 } box_style;
 
-/* The statements of all instructions in order; then v%d of may_be_true and may_be_false are the answers, or constants
- * (box_print_value). Functions called: min, max (of two equal types), floor_div, floor_mod (int and long), to_float,
- * floor_int, exp, exp2, log, tanh, sqrt as box_f_NAME, box_below and box_above (x, real, tiny). Parameters: `p.NAME`
- * and `param_NAME(p, i, j)` as expr_print_cuda has them; summaries: `least_NAME_AXIS(p, i, first, last)`,
- * `greatest_NAME_AXIS(...)`, `labels_NAME_AXIS(...)`. */
+/* The statements of all instructions in order; then box_print_value of may_be_true and of may_be_false are the answers.
+ * Nothing in them overflows. Functions called: those of expr_print_cuda (to_f32, floor_div_i32, floor_mod_i32, min_i32,
+ * max_i32, min_f32, max_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32), the same of longs
+ * (floor_div_i64, floor_mod_i64, min_i64, max_i64), below_f32 and above_f32 (x, real, tiny; see BOX_BELOW). Parameters:
+ * `p.NAME` and `param_NAME(p, i, j)` as expr_print_cuda has them; summaries: `least_NAME_AXIS(p, i, first, last)`,
+ * `greatest_NAME_AXIS` and `labels_NAME_AXIS`, with operands as box_summary says. */
 void box_print(const box_program *p, const box_style *style, text *out);
 /* The text of one value: `v7`, or a constant. */
 void box_print_value(const box_program *p, int number, const box_style *style, text *out);

@@ -1,4 +1,5 @@
 /* explain.c: how the mask of a spec is handled, in words. */
+#include "box.h"
 #include "gen.h"
 #include "mask.h"
 
@@ -25,6 +26,71 @@ static void explain_bounds(const spec *s, const char *name, const char *none, co
   }
 }
 
+/* ---- what is known beyond one interval ---- */
+
+/* Of the plan, by mask_form. */
+static const char *const knowledge[] = {
+    [MASK_ALL] = "every key is visible",
+    [MASK_NONE] = "no key is visible",
+    [MASK_ROWS] = "a row sees the keys of these intervals and no others",
+    [MASK_BOXES] = "tiles are decided by their place and scalar parameters",
+    [MASK_MAP] = "tiles are decided with the least and greatest elements of tensors",
+    [MASK_ELEMENTS] = "no tile can be decided",
+};
+static const char *const emptiness[] = {
+    [MASK_ROWS_MAY_BE_EMPTY] = "a row may see no key",
+    [MASK_NO_EMPTY_ROW_IF_SHORT] = "every row sees a key when len_q <= len_k and there are keys",
+    [MASK_NO_EMPTY_ROW] = "every row sees a key when there are keys",
+};
+
+static void explain_expression(const spec *s, const char *before, const expr *e, const char *after, text *out) {
+  text_puts(out, before);
+  expr_print(e, s->params, out);
+  text_puts(out, after);
+}
+
+static void explain_intervals(arena *a, const spec *s, const char *name, const mask_intervals *m, text *out) {
+  if (!m->exact) {
+    explain_expression(s, "", m->fault, "", out);
+    text_printf(out, " keeps %ss from being intervals\n", name);
+    return;
+  }
+  for (int n = 0; n < m->count; n++) {
+    bool by_row = mask_interval_by_row(m, n, true) || mask_interval_by_row(m, n, false);
+    text_printf(out, "%s: from ", name);
+    explain_expression(s, "", mask_interval_side(a, m, n, true), " to before ", out);
+    explain_expression(s, "", mask_interval_side(a, m, n, false), by_row ? " (row by row)\n" : "\n", out);
+  }
+}
+
+static void explain_box(const spec *s, const box_program *p, text *out) {
+  text_printf(out, "tiles: a program of %d instructions says which to skip and which are free of the mask\n", p->count);
+  for (int n = 0; n < p->nsummaries; n++) {
+    const box_summary *y = &p->summaries[n];
+    text_printf(out, "tiles: needs the range of %s over index %d, which moves with", s->params[y->param].name,
+                y->axis + 1);
+    for (int symbol = 0; symbol < EXPR_SYMBOL_COUNT; symbol++)
+      if (y->along & EXPR_BIT(symbol))
+        text_printf(out, " %s", expr_symbol_name((expr_symbol)symbol));
+    text_puts(out, "\n");
+  }
+}
+
+static void explain_plan(arena *a, const spec *s, text *out) {
+  mask_plan p = mask_make_plan(a, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false);
+  text_printf(out, "known: %s\n", knowledge[p.form]);
+  if (p.form != MASK_ALL && p.form != MASK_NONE) {
+    explain_intervals(a, s, "row", &p.rows, out);
+    explain_intervals(a, s, "column", &p.columns, out);
+  }
+  if (p.box)
+    explain_box(s, p.box, out);
+  text_printf(out, "empty rows: %s\n", emptiness[p.emptiness]);
+  if (p.overflow)
+    explain_expression(s, "overflow: ", p.overflow, " may leave 32 bits for the greatest lengths and parameters\n",
+                       out);
+}
+
 void gen_explain_mask(const spec *s, text *out) {
   arena *memory = arena_new();
   if (!memory || !ARENA_TRY(memory)) {
@@ -43,5 +109,6 @@ void gen_explain_mask(const spec *s, text *out) {
     explain_bounds(s, "first key", "0", rows.low, rows.nlow, out);
     explain_bounds(s, "key after the last", "len_k", rows.high, rows.nhigh, out);
   }
+  explain_plan(memory, s, out);
   arena_free(memory);
 }

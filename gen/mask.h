@@ -140,8 +140,8 @@ typedef struct mask_plan {
   mask_form form;
   mask_rows hull; /* as mask_analyse */
   mask_intervals rows, columns;
-  const struct box_program *box; /* decides boxes, see box.h; NULL when it could decide none (form MASK_ELEMENTS) or
-                                    need not (MASK_ALL, MASK_NONE) */
+  const struct box_program *box; /* decides boxes, see box.h; NULL when it decides none in practice (form MASK_ELEMENTS)
+                                    or need not (MASK_ALL, MASK_NONE) */
   mask_emptiness emptiness;
   const expr *overflow; /* of mask_find_overflow on the mask, with the default limits */
 } mask_plan;

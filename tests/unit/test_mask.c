@@ -75,8 +75,12 @@ static void check_row(mask_case *c, int q, int *low, int *high) {
   for (int k = 0; k < c->len_k; k++) {
     bool inside = *low <= k && k < *high, seen = visible(c, q, k);
     switch (c->rows.form) {
-    case MASK_ALL: CHECK(c, seen, "q %d does not see k %d", q, k); break;
-    case MASK_NONE: CHECK(c, !seen, "q %d sees k %d", q, k); break;
+    case MASK_ALL:
+      CHECK(c, seen, "q %d does not see k %d", q, k);
+      break;
+    case MASK_NONE:
+      CHECK(c, !seen, "q %d sees k %d", q, k);
+      break;
     default:
       CHECK(c, !seen || inside, "q %d sees k %d outside [%d, %d)", q, k, *low, *high);
       CHECK(c, !c->rows.exact || seen == inside, "q %d does not see k %d inside [%d, %d)", q, k, *low, *high);
@@ -321,12 +325,33 @@ static void test_raw_rows(void **state) {
   arena_free(a);
 }
 
+static double greatest_read(void *user, int param, const int64_t *index) {
+  (void)user;
+  (void)param;
+  (void)index;
+  return MASK_POSITION_LIMIT;
+}
+
+/* A bound that is derived through // must not wrap where the mask does not. */
+static void test_large_parameter(void **state) {
+  (void)state;
+  static const char *const sources[] = {"k // 64 <= w", "k // 64 < win[h] + 1", "k // 64 <= q // 64 + w",
+                                        "k // 3 >= -w"};
+  for (size_t n = 0; n < sizeof sources / sizeof *sources; n++) {
+    arena *a = arena_new();
+    mask_case c = {.mask = parse_mask(a, sources[n]), .bottom_right = true, .len_q = 40, .len_k = 200, .tile = 16};
+    c.env = (expr_env){.read = greatest_read, .symbol = {[EXPR_LEN_Q] = 40, [EXPR_LEN_K] = 200}};
+    c.rows = mask_analyse(a, c.mask, c.bottom_right);
+    CHECK(&c, c.rows.form == MASK_ROWS && c.rows.exact, "%s should be rows", sources[n]);
+    check_case(a, &c);
+    arena_free(a);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_masks),
-      cmocka_unit_test(test_random_masks),
-      cmocka_unit_test(test_many_bounds),
-      cmocka_unit_test(test_raw_rows),
+      cmocka_unit_test(test_known_masks), cmocka_unit_test(test_random_masks),    cmocka_unit_test(test_many_bounds),
+      cmocka_unit_test(test_raw_rows),    cmocka_unit_test(test_large_parameter),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
