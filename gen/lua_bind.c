@@ -1,6 +1,8 @@
 /* lua_bind.c: see lua_bind.h. Tables first, then functions. */
 #include "lua_bind.h"
 
+#include "box.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,6 +13,19 @@ void binding_analyse(binding *b, arena *a) {
   b->rows = mask_analyse(a, b->spec->mask, b->spec->align == ALIGN_BOTTOM_RIGHT);
   for (int edge = 0; edge < EDGE_COUNT; edge++)
     b->edges[edge] = mask_tile_edge(a, &b->rows, (mask_edge)edge);
+  const bool heads_vary = b->spec->heads_q > b->spec->heads_kv && (expr_symbols(b->spec->mask) & EXPR_BIT(EXPR_H));
+  b->plan = mask_make_plan(a, b->spec->mask, b->spec->params, b->spec->align == ALIGN_BOTTOM_RIGHT, heads_vary);
+  for (int n = 0; n < b->plan.rows.count; n++) {
+    for (int edge = 0; edge < EDGE_COUNT; edge++)
+      b->interval_edges[n][edge] = mask_interval_edge(a, &b->plan.rows, n, (mask_edge)edge);
+    for (int low = 0; low <= 1; low++)
+      b->interval_sides[n][low] = mask_interval_side(a, &b->plan.rows, n, low);
+  }
+  const bool is_range = b->rows.form == MASK_ALL || b->rows.form == MASK_NONE ||
+                        (b->rows.form == MASK_ROWS && b->rows.exact);
+  static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
+                                      [MASK_ELEMENTS] = NULL};
+  b->walk = is_range ? NULL : walks[b->plan.form];
 }
 
 /* ---- tables ---- */
@@ -112,6 +127,36 @@ static void define_variant(binding *b, lua_State *L) {
   host_set_global(L, "variant");
 }
 
+/* by_row[n] = {low = , high = }: whether the side goes up and down over the rows. */
+static void set_intervals(const binding *b, lua_State *L) {
+  lua_newtable(L);
+  for (int n = 0; n < b->plan.rows.count; n++) {
+    lua_newtable(L);
+    set_bool(L, "low", mask_interval_by_row(&b->plan.rows, n, true));
+    set_bool(L, "high", mask_interval_by_row(&b->plan.rows, n, false));
+    host_freeze(L, "mask.by_row[n]", true);
+    lua_rawseti(L, -2, n + 1);
+  }
+  host_freeze(L, "mask.by_row", false);
+  lua_setfield(L, -2, "by_row");
+}
+
+/* summaries[n] = {param = , axis = , labels = }: what the box program asks of tensors; axes count from 0. */
+static void set_summaries(const binding *b, lua_State *L) {
+  lua_newtable(L);
+  for (int n = 0; b->walk && b->plan.box && n < b->plan.box->nsummaries; n++) {
+    const box_summary *s = &b->plan.box->summaries[n];
+    lua_newtable(L);
+    set_string(L, "param", b->spec->params[s->param].name);
+    set_int(L, "axis", s->axis);
+    set_bool(L, "labels", s->labels);
+    host_freeze(L, "mask.summaries[n]", true);
+    lua_rawseti(L, -2, n + 1);
+  }
+  host_freeze(L, "mask.summaries", false);
+  lua_setfield(L, -2, "summaries");
+}
+
 static void define_mask(const binding *b, lua_State *L) {
   static const char *const forms[] = {"all", "none", "rows", "boxes", "map", "elements"};
   lua_newtable(L);
@@ -119,6 +164,11 @@ static void define_mask(const binding *b, lua_State *L) {
   set_bool(L, "exact", b->rows.exact);
   set_int(L, "low_count", b->rows.nlow);
   set_int(L, "high_count", b->rows.nhigh);
+  if (b->walk)
+    set_string(L, "walk", b->walk);
+  set_int(L, "intervals", b->plan.rows.count);
+  set_intervals(b, L);
+  set_summaries(b, L);
   host_freeze(L, "mask", true);
   host_set_global(L, "mask");
 }
@@ -206,20 +256,96 @@ static int cuda_score(lua_State *L) {
   return print_cuda(b, L, b->spec->score, names, 1);
 }
 
-/* cuda_edge(name, {first = , last = , ...}): `first` and `last` are the tile's first and last row in q coordinates. */
-static int cuda_edge(lua_State *L) {
-  binding *b = binding_of(L);
-  const char *wanted = luaL_checkstring(L, 1);
+static int edge_of(lua_State *L, int argument) {
+  const char *wanted = luaL_checkstring(L, argument);
   int edge = 0;
   while (edge < EDGE_COUNT && strcmp(wanted, edge_names[edge]) != 0)
     edge++;
   if (edge == EDGE_COUNT)
-    return luaL_error(L, "no edge '%s': visit_begin, visit_end, full_begin or full_end", wanted);
+    luaL_error(L, "no edge '%s': visit_begin, visit_end, full_begin or full_end", wanted);
+  return edge;
+}
+
+/* cuda_edge(name, {first = , last = , ...}): `first` and `last` are the tile's first and last row in q coordinates. */
+static int cuda_edge(lua_State *L) {
+  binding *b = binding_of(L);
+  int edge = edge_of(L, 1);
   const char *names[EXPR_SYMBOL_COUNT];
   symbol_names(names, EXPR_BIT(EXPR_K) | EXPR_BIT(EXPR_S));
   names[EXPR_Q] = "first";
   names[EXPR_I] = "last";
   return print_cuda(b, L, b->edges[edge], names, 2);
+}
+
+static int interval_of(const binding *b, lua_State *L) {
+  lua_Integer n = luaL_checkinteger(L, 1);
+  if (n < 1 || n > b->plan.rows.count)
+    luaL_error(L, "no interval %I: the mask has %d", n, b->plan.rows.count);
+  return (int)n - 1;
+}
+
+/* cuda_interval_edge(n, name, {first = , last = , ...}): as cuda_edge, of the n-th interval, which is not by row there.
+ */
+static int cuda_interval_edge(lua_State *L) {
+  binding *b = binding_of(L);
+  int n = interval_of(b, L), edge = edge_of(L, 2);
+  const expr *e = b->interval_edges[n][edge];
+  if (!e)
+    return luaL_error(L, "interval %d has no %s in closed form: see mask.by_row", n + 1, edge_names[edge]);
+  const char *names[EXPR_SYMBOL_COUNT];
+  symbol_names(names, EXPR_BIT(EXPR_K) | EXPR_BIT(EXPR_S));
+  names[EXPR_Q] = "first";
+  names[EXPR_I] = "last";
+  return print_cuda(b, L, e, names, 3);
+}
+
+/* cuda_interval_side(n, "low" or "high", {q = , ...}): where the n-th interval begins or ends in row q. */
+static int cuda_interval_side(lua_State *L) {
+  binding *b = binding_of(L);
+  static const char *const sides[] = {"high", "low", NULL};
+  int n = interval_of(b, L), low = luaL_checkoption(L, 2, NULL, sides);
+  const char *names[EXPR_SYMBOL_COUNT];
+  symbol_names(names, EXPR_BIT(EXPR_K) | EXPR_BIT(EXPR_I) | EXPR_BIT(EXPR_S));
+  return print_cuda(b, L, b->interval_sides[n][low], names, 3);
+}
+
+/* cuda_box({q_first = , q_last = , ...}): {lines = the statements, may_be_true = , may_be_false = their answers}. */
+static int cuda_box(lua_State *L) {
+  binding *b = binding_of(L);
+  static const char *const inputs[BOX_INPUT_COUNT] = {"q_first", "q_last", "k_first", "k_last", "h_first",
+                                                      "h_last",  "hk",     "b",       "len_q",  "len_k"};
+  box_style style = {.types = {"bool", "int", "long long", "float", "unsigned long long"},
+                     .indent = "", .params = b->spec->params};
+  luaL_checktype(L, 1, LUA_TTABLE);
+  if (!b->plan.box)
+    return luaL_error(L, "the mask has no box program");
+  for (int n = 0; n < BOX_INPUT_COUNT; n++) {
+    if (lua_getfield(L, 1, inputs[n]) != LUA_TSTRING)
+      return luaL_error(L, "cuda_box needs %s = \"...\"", inputs[n]);
+    style.input[n] = lua_tostring(L, -1); /* the table keeps the string alive */
+    lua_pop(L, 1);
+  }
+  text_clear(&b->scratch);
+  box_print(b->plan.box, &style, &b->scratch);
+  host_check_memory(L, b->scratch.failed);
+  lua_newtable(L);
+  lua_newtable(L);
+  int count = 0;
+  for (const char *line = b->scratch.bytes; line && *line;) {
+    size_t length = strcspn(line, "\n");
+    lua_pushlstring(L, line, length);
+    lua_rawseti(L, -2, ++count);
+    line += length + (line[length] == '\n');
+  }
+  lua_setfield(L, -2, "lines");
+  static const char *const answers[] = {"may_be_true", "may_be_false"};
+  for (int n = 0; n < 2; n++) {
+    text_clear(&b->scratch);
+    box_print_value(b->plan.box, n ? b->plan.box->may_be_false : b->plan.box->may_be_true, &style, &b->scratch);
+    host_check_memory(L, b->scratch.failed);
+    set_string(L, answers[n], b->scratch.bytes);
+  }
+  return 1;
 }
 
 /* ---- small helpers ---- */
@@ -293,6 +419,9 @@ void binding_define(binding *b, lua_State *L) {
   define_function(b, L, "cuda_mask", cuda_mask);
   define_function(b, L, "cuda_score", cuda_score);
   define_function(b, L, "cuda_edge", cuda_edge);
+  define_function(b, L, "cuda_interval_edge", cuda_interval_edge);
+  define_function(b, L, "cuda_interval_side", cuda_interval_side);
+  define_function(b, L, "cuda_box", cuda_box);
   define_function(b, L, "f32", f32);
   define_function(b, L, "ceil_div", ceil_div);
   define_function(b, L, "round_up", round_up);

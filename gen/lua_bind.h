@@ -1,7 +1,7 @@
 /* lua_bind.h: what templates and family files see of a spec, a target and a request.
  *
- * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, f32, ceil_div, round_up,
- * library. The template author's guide (docs/template-guide.md) describes each. */
+ * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, cuda_interval_edge,
+ * cuda_interval_side, cuda_box, f32, ceil_div, round_up, library. The template author's guide (docs/template-guide.md) describes each. */
 #ifndef GEN_LUA_BIND_H
 #define GEN_LUA_BIND_H
 
@@ -16,9 +16,13 @@ typedef struct binding {
   const arch *arch;
   const gen_request *request;
   const char *phase;
-  mask_rows rows;
-  const expr *edges[EDGE_COUNT]; /* by mask_edge; in the caller's arena */
-  text scratch;                  /* freed by the caller */
+  mask_rows rows;   /* one interval a row, for kernels that walk through a range of tiles */
+  mask_plan plan;   /* the rest that is known, for those that walk from tile to tile */
+  const char *walk; /* "intervals", "boxes" or "map" where tiles are no single range; else NULL */
+  const expr *edges[EDGE_COUNT]; /* by mask_edge; in the caller's arena, as all that follows */
+  const expr *interval_edges[MASK_MAX_INTERVALS][EDGE_COUNT]; /* NULL: by row */
+  const expr *interval_sides[MASK_MAX_INTERVALS][2];          /* high, low */
+  text scratch;                                               /* freed by the caller */
 } binding;
 
 /* Analyses the mask into the arena `a`; allocation failures go to a's ARENA_TRY, so not inside host_run. */

@@ -11,9 +11,11 @@
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% header()
 
-//% if layout.packed then
+//% local map_by_kv_head = mask.walk == "map" and not variant.mask_symbols.h and variant.mask_symbols.hk
+//% if layout.packed or map_by_kv_head then
 constexpr int HEADS_KV = $(variant.heads_kv);
-//% else
+//% end
+//% if not layout.packed then
 constexpr int HEADS_Q = $(variant.heads_q);
 //% end
 constexpr int GROUP = $(variant.group); // query heads per KV head
@@ -91,7 +93,15 @@ constexpr int ROWS_DONE = 4;
 //%   include "parts/packed_row.cu"
 
 //% end
-//% include "parts/tile_range.cu"
+//% if mask.walk then
+//%   if mask.walk == "map" then
+//%     include "parts/tile_map.cu"
+
+//%   end
+//%   include "parts/tile_walk.cu"
+//% else
+//%   include "parts/tile_range.cu"
+//% end
 
 //% include "parts/ring_sm90.cu"
 
@@ -107,6 +117,38 @@ constexpr int ROWS_DONE = 4;
 
 //% include "parts/consumer_sm90.cu"
 
+//% if mask.walk then
+// One warp walks through the tiles of K and V that the consumers will ask for, in their order; its first lane fetches
+// them.
+static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
+  ring<Q_BUFFERS> query_ring;
+  ring<STAGES> key_ring, value_ring;
+  work_queue queue;
+  const int lane = threadIdx.x;
+  for (;;) {
+    unsigned number = 0;
+    if (lane == 0) number = hand_out_work(p, shared, queue);
+    number = warp_uniform(number);
+    if (number >= work_count(p)) break;
+    const work_item work = work_of(p, number);
+    const int hk = work.h / GROUP, position = $(position);
+    tile_walk walk = start_walk(p, work.row_begin, position, work.h, hk, work.b, lane);
+    int before = -1; // V comes one tile behind K
+    for (bool more = true; more; warp_sync()) {
+      more = walk.more();
+      const int tile = walk.tile();
+      if (lane == 0) {
+        if (more) load_key(p, shared, key_ring, tile, hk, work.b);
+        else ask_for_work(p, queue);
+        if (before < 0) load_query(p, shared, query_ring, work.row_begin, $(layout.packed and "hk" or "work.h"), work.b);
+        else load_value(p, shared, value_ring, before, hk, work.b);
+      }
+      before = tile;
+      if (more) next_tile(p, walk, work.row_begin, position, work.h, hk, work.b, lane);
+    }
+  }
+}
+//% else
 // One thread fetches the tiles of Q, K and V that the consumers will ask for, in their order.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
@@ -126,6 +168,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     }
   }
 }
+//% end
 
 //% local free_end = "max(work.tiles.begin, work.tiles.free_end)"
 //% local free_begin = bounded and "max(work.tiles.begin, work.tiles.free_begin)" or "work.tiles.begin"
@@ -137,9 +180,15 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //% local edge_masked = carry and first_masked or "true"
 //% local crossing = carry and "c.crossing || " or ""
 // All tiles of a work but the first, from the last key to the first one.
+//% local walk_on = "next_tile(p, walk, work.row_begin, work.position, work.h, work.hk, work.b, c.lane)"
 static __device__ __forceinline__ void middle_steps(
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile) {
-  //% if not free_tiles then
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), $(mask.walk and "tile_walk &walk" or "int tile")) {
+  //% if mask.walk then
+  while (walk.more()) {
+    for (; walk.more() && walk.masked(); $(walk_on)) step(c, p, work, query, walk.tile(), true);
+    for (; walk.more() && !walk.masked(); $(walk_on)) step(c, p, work, query, walk.tile(), false);
+  }
+  //% elseif not free_tiles then
   for (; $(crossing)tile >= work.tiles.begin; --tile) $(edge_step)(c, p, work, query, tile, true);
   //% elseif lower_edge then
   for (bool upper = true;; upper = false) {
@@ -174,13 +223,21 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     //% else
     mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
     //% end
-    if (work.tiles.begin < work.tiles.end) {
+    //% if mask.walk then
+    tile_walk walk = start_walk(p, work.row_begin, work.position, work.h, work.hk, work.b, c.lane);
+    //% end
+    if ($(mask.walk and "walk.more()" or "work.tiles.begin < work.tiles.end")) {
       //% if not query_in_registers then
       unsigned long long query = query_descriptor(shared, c.queries.stage(), warpgroup);
       //% end
+      //% if mask.walk then
+      first_step(c, p, work, query, walk.tile(), walk.masked());
+      $(walk_on);
+      //% else
       int tile = work.tiles.end - 1;
       first_step(c, p, work, query, tile, $(first_masked));
       --tile;
+      //% end
       //% if carry then
       c.crossing = false;
       for (;;) { // from work to work
@@ -202,7 +259,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
         //% end
       }
       //% else
-      middle_steps(c, p, work, query, tile);
+      middle_steps(c, p, work, query, $(mask.walk and "walk" or "tile"));
       //%   if not layout.alias then
       //%     if not query_in_registers then
       release_query(c);
@@ -265,7 +322,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   block_sync();
   if (warpgroup == 0) {
     registers_decrease_$(budget.producer)();
-    if (threadIdx.x == 0) produce(p, shared);
+    if (threadIdx.x $(mask.walk and "< 32" or "== 0")) produce(p, shared);
   } else {
     registers_increase_$(budget.consumer)();
     consume(p, shared, warpgroup - 1);
@@ -273,5 +330,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
 }
 
 #ifdef QKV_EMU
+//% if mask.walk == "map" then
+QKV_EMU_ENTRY(qkv_plan_map)
+//% end
 QKV_EMU_ENTRY(qkv_kernel)
 #endif

@@ -26,8 +26,8 @@ local function budget(warpgroups)
   local threads = 128 * (warpgroups + 1)
   return {
     launch = math.min(REGISTERS_PER_SM // threads // 8 * 8, 255),
-    producer = ({56, 40, 32})[warpgroups],
-    consumer = ({240, 232, 160})[warpgroups],
+    producer = (mask.walk and {56, 56, 56} or {56, 40, 32})[warpgroups], -- a walk through tiles takes some more
+    consumer = (mask.walk and {240, 224, 152} or {240, 232, 160})[warpgroups],
   }
 end
 
@@ -143,7 +143,7 @@ return {
   -- tells, fixed shares are as even, and the heads' rows stay together.
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
-    local uneven = mask.form == "rows" and mask.high_count > 0
+    local uneven = mask.walk ~= nil or (mask.form == "rows" and mask.high_count > 0)
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
@@ -151,6 +151,7 @@ return {
                  l2_mib = 0, pack = 0}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
+      if mask.walk then s.carry = 0 end
       return fit_rows(v, request.len_q, s)
     end
     if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
@@ -200,6 +201,7 @@ return {
     if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
     end
+    if s.carry == 1 and mask.walk then return false, "carry = 1 needs a mask whose tiles of keys are one range" end
     if m.queries == 0 then
       return false, ("pack = 1: the %d query heads of a KV head do not fit the %d rows of a tile; raise warpgroups")
         :format(v.group, m.tile_m)
@@ -264,7 +266,7 @@ return {
       regions = {{name = "tickets", bytes = 4, zeroed = 1, count = {}}}
       params[#params + 1] = {name = "tickets", type = "pointer", ctype = "int *", source = "workspace.tickets"}
     end
-    return {
+    local kernel = {
       launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,
                    grid = {{"len_q", m.queries}, {m.packed and "heads_kv" or "heads_q"}, {"batch"}},
                    blocks_per_sm = s.scheduler > 0 and 1 or 0}},
@@ -273,5 +275,7 @@ return {
       aligned16 = true,
       layout = m,
     }
+    attention.add_map(kernel, m.queries, s.tile_n, m.packed)
+    return kernel
   end,
 }

@@ -82,6 +82,24 @@ end
 function attention.raw_scores(v) return v.score_is_identity and v.softcap == 0 and v.scale > 0 end
 
 -- Whether some tiles may be known to need no mask.
-function attention.free_tiles(mask) return mask.form == "all" or (mask.form == "rows" and mask.exact) end
+function attention.free_tiles(mask)
+  return mask.walk ~= nil or mask.form == "all" or (mask.form == "rows" and mask.exact)
+end
+
+-- What a kernel that walks through a map of tiles adds to its own: the region with two words for every 32 tiles of keys
+-- and tile of `queries` rows, the launch that fills it, and the parameter. What the mask does not use, the map is not
+-- wide in.
+function attention.add_map(kernel, queries, tile_n, packed)
+  if mask.walk ~= "map" then return end
+  local count = {{"len_q", queries}, {"len_k", 32 * tile_n}}
+  local symbols = variant.mask_symbols
+  if symbols.h then count[#count + 1] = {packed and "heads_kv" or "heads_q"}
+  elseif symbols.hk then count[#count + 1] = {"heads_kv"} end
+  if symbols.b then count[#count + 1] = {"batch"} end
+  table.insert(kernel.regions, {name = "map", bytes = 8, zeroed = 0, count = count})
+  table.insert(kernel.params, {name = "map", type = "pointer", ctype = "unsigned *", source = "workspace.map"})
+  table.insert(kernel.launches, 1, {entry = "qkv_plan_map", block = 1024, shared_bytes = 32, grid = count,
+                                    blocks_per_sm = 0})
+end
 
 return attention

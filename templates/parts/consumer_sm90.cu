@@ -17,7 +17,11 @@
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
   $(packed and "packed_row warp_row;" or "int warp_row;          ") // the warp's first row
+  //% if mask.walk then
+  int row_begin; // of the tile of rows
+  //% else
   tile_range tiles;
+  //% end
 };
 
 // What a consumer warpgroup holds in registers.
@@ -61,7 +65,11 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   //% else
   work.warp_row = item.row_begin + warp_row(c);
   //% end
+  //% if mask.walk then
+  work.row_begin = item.row_begin;
+  //% else
   work.tiles = visible_tiles(p, item.row_begin, work.position, work.h, work.hk, work.b);
+  //% end
   return work;
 }
 

@@ -103,12 +103,14 @@ static __device__ __forceinline__ long long max_i64(long long a, long long b) { 
 //% piece("below_f32", function()
 // At most x, even if x is off by `relative` of it and `absolute`; NaN gives -inf.
 static __device__ __forceinline__ float below_f32(float x, float relative, float absolute) {
-  return x == x ? x - (fabsf(x) * relative + absolute) : minus_infinity();
+  if (x != x) return minus_infinity();
+  return fabsf(x) == -minus_infinity() ? x : x - (fabsf(x) * relative + absolute);
 }
 //% end)
 //% piece("above_f32", function()
 // At least x, even if x is off by `relative` of it and `absolute`; NaN gives infinity.
 static __device__ __forceinline__ float above_f32(float x, float relative, float absolute) {
-  return x == x ? x + (fabsf(x) * relative + absolute) : -minus_infinity();
+  if (x != x) return -minus_infinity();
+  return fabsf(x) == -minus_infinity() ? x : x + (fabsf(x) * relative + absolute);
 }
 //% end)
