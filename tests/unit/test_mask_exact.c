@@ -281,6 +281,10 @@ static const exact_mask masks[] = {
      -1,
      -1},
     {"transfusion", "causal or k < span_end[q]", 600, 600, {32, 64, 128}, ROWS, MASK_ROWS, -1, -1},
+    {"all", "true", 100, 100, {32}, ROWS, MASK_ALL, 0, 16},
+    {"none", "q > q + 1", 100, 100, {32}, ROWS, MASK_NONE, 16, 0},
+    {"checkerboard", "(q + k) % 2 == 0", 600, 600, {32, 64, 128}, ALL, MASK_ELEMENTS, 0, 0},
+    {"product", "q * k % 7 < 3", 600, 600, {32, 64, 128}, ALL, MASK_ELEMENTS, 0, 0},
     {"float window", "pos[q] - pos[k] < 60.0 and causal", 600, 600, {32, 64, 128}, BOXES, MASK_MAP, -1, -1},
 };
 
