@@ -166,6 +166,8 @@ static void define_mask(const binding *b, lua_State *L) {
   set_int(L, "high_count", b->rows.nhigh);
   if (b->walk)
     set_string(L, "walk", b->walk);
+  else
+    set_bool(L, "walk", false);
   set_int(L, "intervals", b->plan.rows.count);
   set_intervals(b, L);
   set_summaries(b, L);

@@ -7,9 +7,13 @@
 //% local masked = mask.form ~= "all"
 //% local bounded = mask.form == "rows"
 //% local free_tiles = attention.free_tiles(mask)
+//% local more = mask.walk and "more" or "next < tiles.end"
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
+//% if mask.walk == "map" and not variant.mask_symbols.h and variant.mask_symbols.hk then
+constexpr int HEADS_KV = $(variant.heads_kv);
+//% end
 constexpr int GROUP = $(variant.group); // query heads per KV head
 constexpr int DIM_QK = $(variant.dim_qk);
 constexpr int DIM_V = $(variant.dim_v);
@@ -38,7 +42,15 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 
 //% pieces()
 
-//% include "parts/tile_range.cu"
+//% if mask.walk then
+//%   if mask.walk == "map" then
+//%     include "parts/tile_map.cu"
+
+//%   end
+//%   include "parts/tile_walk.cu"
+//% else
+//%   include "parts/tile_range.cu"
+//% end
 
 //% include "parts/tile_load_sm80.cu"
 
@@ -70,7 +82,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const int position = 0; // of query row 0 in the KV sequence
   //% end
 
+  //% if mask.walk then
+  tile_walk walk = start_walk(p, row_begin, position, h, hk, b, lane), ahead = walk; // what is loaded is ahead
+  //% else
   const tile_range tiles = visible_tiles(p, row_begin, position, h, hk, b);
+  //% end
 
   unsigned char *arena = shared_arena();
   const unsigned shared = smem_addr(arena);
@@ -84,6 +100,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   zero_padding(arena);
   //% end
   load_query(p, $(tile_memory), query, p.len_q - row_begin);
+  //% if mask.walk then
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (ahead.more()) {
+      load_key_tile(p, $(tile_memory), key, ahead.tile(), stage);
+      load_value_tile(p, $(tile_memory), value, ahead.tile(), stage);
+      next_tile(p, ahead, row_begin, position, h, hk, b, lane);
+    }
+    cp_async_commit();
+  }
+  //% else
   for (int tile = tiles.begin; tile < tiles.begin + STAGES - 1; ++tile) {
     if (tile < tiles.end) {
       load_key_tile(p, $(tile_memory), key, tile, tile - tiles.begin);
@@ -91,6 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     }
     cp_async_commit();
   }
+  //% end
 
   float output[ROW_TILES][V_TILES][4];
   row_state rows;
@@ -101,29 +128,49 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% end
 
   int stage = 0;
+  //% if mask.walk then
+  const bool empty = !walk.more();
+  [[maybe_unused]] bool first_tile = true;
+  for (; walk.more(); next_tile(p, walk, row_begin, position, h, hk, b, lane)) {
+    const int tile = walk.tile();
+  //% else
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+  //% end
     cp_async_wait_$(schedule.stages - 2)(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
 
     float scores[ROW_TILES][N_TILES][4];
     //% if schedule.q_registers == 1 then
+    //%   if mask.walk then
+    if (first_tile) load_query_fragments(query_fragments, shared + q_offset, lane);
+    first_tile = false;
+    //%   else
     if (tile == tiles.begin) load_query_fragments(query_fragments, shared + q_offset, lane);
+    //%   end
     multiply_query_key(scores, query_fragments, shared + K_OFFSET + stage * K_BYTES, lane);
     //% else
     multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
     //% end
 
+    //% if mask.walk then
+    const bool more = ahead.more();
+    const int next = ahead.tile(), next_stage = stage == 0 ? STAGES - 1 : stage - 1;
+    if (more) next_tile(p, ahead, row_begin, position, h, hk, b, lane);
+    //% else
     const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
-    if (next < tiles.end) load_key_tile(p, $(tile_memory), key, next, next_stage);
+    //% end
+    if ($(more)) load_key_tile(p, $(tile_memory), key, next, next_stage);
     //% if schedule.split_loads == 0 then
-    if (next < tiles.end) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage);
     cp_async_commit();
     //% end
 
     //% if not raw_scores then
     transform_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% end
-    //% if free_tiles then
+    //% if mask.walk then
+    if (walk.masked()) mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    //% elseif free_tiles then
     if ($(bounded and "tile < tiles.free_begin || " or "")tile >= tiles.free_end)
       mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     //% else
@@ -133,14 +180,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
     exponentiate(scores, rows);
     //% if schedule.split_loads == 1 then
-    if (next < tiles.end) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage);
     cp_async_commit();
     //% end
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 
-  if (tiles.begin >= tiles.end) { // nothing was waited for: Q must have landed before O takes its place
+  if ($(mask.walk and "empty" or "tiles.begin >= tiles.end")) { // nothing was waited for: Q must have landed before O takes its place
     cp_async_wait_0();
     block_sync();
   }
@@ -149,5 +196,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 }
 
 #ifdef QKV_EMU
+//% if mask.walk == "map" then
+QKV_EMU_ENTRY(qkv_plan_map)
+//% end
 QKV_EMU_ENTRY(qkv_kernel)
 #endif

@@ -127,7 +127,7 @@ return {
 
   kernel = function(v, s, arch, request)
     local m = layout(v, s)
-    return {
+    local kernel = {
       launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
                    grid = {{"len_q", s.tile_m}, {"heads_q"}, {"batch"}}}},
       params = attention.params(v, request.unaligned),
@@ -135,5 +135,7 @@ return {
       aligned16 = not request.unaligned,
       layout = m,
     }
+    attention.add_map(kernel, s.tile_m, s.tile_n, false)
+    return kernel
   end,
 }

@@ -140,8 +140,8 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (lane == 0) {
         if (more) load_key(p, shared, key_ring, tile, hk, work.b);
         else ask_for_work(p, queue);
-        if (before < 0) load_query(p, shared, query_ring, work.row_begin, $(layout.packed and "hk" or "work.h"), work.b);
-        else load_value(p, shared, value_ring, before, hk, work.b);
+        if (before >= 0) load_value(p, shared, value_ring, before, hk, work.b);
+        else load_query(p, shared, query_ring, work.row_begin, $(layout.packed and "hk" or "work.h"), work.b);
       }
       before = tile;
       if (more) next_tile(p, walk, work.row_begin, position, work.h, hk, work.b, lane);
@@ -180,13 +180,14 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //% local edge_masked = carry and first_masked or "true"
 //% local crossing = carry and "c.crossing || " or ""
 // All tiles of a work but the first, from the last key to the first one.
+//% local walk_parameter = mask.walk and "tile_walk &walk" or "int tile"
 //% local walk_on = "next_tile(p, walk, work.row_begin, work.position, work.h, work.hk, work.b, c.lane)"
 static __device__ __forceinline__ void middle_steps(
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), $(mask.walk and "tile_walk &walk" or "int tile")) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), $(walk_parameter)) {
   //% if mask.walk then
-  while (walk.more()) {
-    for (; walk.more() && walk.masked(); $(walk_on)) step(c, p, work, query, walk.tile(), true);
-    for (; walk.more() && !walk.masked(); $(walk_on)) step(c, p, work, query, walk.tile(), false);
+  for (; walk.more(); $(walk_on)) {
+    if (walk.masked()) step(c, p, work, query, walk.tile(), true);
+    else step(c, p, work, query, walk.tile(), false);
   }
   //% elseif not free_tiles then
   for (; $(crossing)tile >= work.tiles.begin; --tile) $(edge_step)(c, p, work, query, tile, true);

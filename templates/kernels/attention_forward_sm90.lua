@@ -26,8 +26,8 @@ local function budget(warpgroups)
   local threads = 128 * (warpgroups + 1)
   return {
     launch = math.min(REGISTERS_PER_SM // threads // 8 * 8, 255),
-    producer = (mask.walk and {56, 56, 56} or {56, 40, 32})[warpgroups], -- a walk through tiles takes some more
-    consumer = (mask.walk and {240, 224, 152} or {240, 232, 160})[warpgroups],
+    producer = ({56, 40, 32})[warpgroups],
+    consumer = ({240, 232, 160})[warpgroups],
   }
 end
 
@@ -143,7 +143,7 @@ return {
   -- tells, fixed shares are as even, and the heads' rows stay together.
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
-    local uneven = mask.walk ~= nil or (mask.form == "rows" and mask.high_count > 0)
+    local uneven = mask.walk ~= false or (mask.form == "rows" and mask.high_count > 0)
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,

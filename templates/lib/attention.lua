@@ -83,7 +83,7 @@ function attention.raw_scores(v) return v.score_is_identity and v.softcap == 0 a
 
 -- Whether some tiles may be known to need no mask.
 function attention.free_tiles(mask)
-  return mask.walk ~= nil or mask.form == "all" or (mask.form == "rows" and mask.exact)
+  return mask.walk ~= false or mask.form == "all" or (mask.form == "rows" and mask.exact)
 end
 
 -- What a kernel that walks through a map of tiles adds to its own: the region with two words for every 32 tiles of keys

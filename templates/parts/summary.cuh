@@ -3,15 +3,21 @@
 //%% Indices are clamped as ever; a range whose first index is beyond its last is empty.
 //% local params = {}
 //% for _, param in ipairs(variant.params) do params[param.name] = param end
+//% local summaries, known = {}, {} -- each parameter and axis once
 //% for _, summary in ipairs(mask.summaries) do
-//%   local param = params[summary.param]
+//%   local name = summary.param .. "_" .. summary.axis
+//%   if not known[name] then summaries[#summaries + 1] = summary end
+//%   known[name] = true
+//% end
+//% for _, summary in ipairs(summaries) do
+//%   local name, param = summary.param .. "_" .. summary.axis, params[summary.param]
 //%   local parameters, arguments = {}, {}
 //%   for d = 0, param.rank - 1 do
 //%     local moves = d == summary.axis
 //%     parameters[d + 1], arguments[d + 1] = moves and "int first, int last" or "int i" .. d, moves and "n" or "i" .. d
 //%   end
-//%   local name = summary.param .. "_" .. summary.axis
-//%   local list, element = table.concat(parameters, ", "), "param_" .. summary.param .. "(p, " .. table.concat(arguments, ", ") .. ")"
+//%   local list = table.concat(parameters, ", ")
+//%   local element = "param_" .. summary.param .. "(p, " .. table.concat(arguments, ", ") .. ")"
 //%   local extent = "p." .. summary.param .. "_extent" .. summary.axis
 //%   local float = param.type ~= "i32" and param.type ~= "bool"
 //%   for kind, way in pairs{least = {first = float and "-minus_infinity()" or "2147483647", nan = "minus_infinity()",

@@ -1,6 +1,6 @@
-//%% The map of tiles for masks that data decide: which tiles of keys a tile of rows must visit, and in which of them every
-//%% row sees every key. Two words for every 32 tiles of keys. A warp of a block asks the box program about one tile of a
-//%% word; what the program wants to know of tensors, its lanes look up together (summary.cuh).
+//%% The map of tiles for masks that data decide: which tiles of keys a tile of rows must visit, and in which of them
+//%% every row sees every key. Two words for every 32 tiles of keys. A warp of a block asks the box program about one
+//%% tile of a word; what the program wants to know of tensors, its lanes look up together (summary.cuh).
 //% local packed = kernel.layout.packed
 //% local queries = packed and "TILE_QUERIES" or "TILE_M"
 //% local symbols = variant.mask_symbols
@@ -37,12 +37,15 @@ extern "C" __global__ void __launch_bounds__(1024) qkv_plan_map(const __grid_con
   //% elseif symbols.b then
   const int b = outer;
   //% end
-  const int first = row_tile * $(queries) + ($(position)), last = min((row_tile + 1) * $(queries), p.len_q) - 1 + ($(position));
-  const int first_key = (32 * word + warp) * TILE_N, end_key = first_key + TILE_N, last_key = min(end_key, p.len_k) - 1;
+  const int position = $(position); // of query row 0 among the keys
+  const int first = row_tile * $(queries) + position, last = min((row_tile + 1) * $(queries), p.len_q) - 1 + position;
+  const int first_key = (32 * word + warp) * TILE_N, end_key = first_key + TILE_N;
+  [[maybe_unused]] const int last_key = min(end_key, p.len_k) - 1;
   int found = 0; // 1: visited, 2: whole
   if (first_key < p.len_k) {
-    //% local box = cuda_box{q_first = "first", q_last = "last", k_first = "first_key", k_last = "last_key", h_first = "h",
-    //%   h_last = packed and symbols.h and "h + GROUP - 1" or "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+    //% local box = cuda_box{q_first = "first", q_last = "last", k_first = "first_key", k_last = "last_key",
+    //%   h_first = "h", h_last = packed and symbols.h and "h + GROUP - 1" or "h", hk = "hk", b = "b",
+    //%   len_q = "p.len_q", len_k = "p.len_k"}
     //% for _, line in ipairs(box.lines) do
     $(line)
     //% end
@@ -55,7 +58,8 @@ extern "C" __global__ void __launch_bounds__(1024) qkv_plan_map(const __grid_con
   found = tiles[lane];
   const unsigned visited = vote_ballot(found & 1), whole = vote_ballot(found & 2);
   if (lane == 0) {
-    unsigned *entry = p.map + 2 * map_index(p, row_tile, word, $(by_head and "head" or "0"), $(symbols.b and "b" or "0"));
+    const long long index = map_index(p, row_tile, word, $(by_head and "head" or "0"), $(symbols.b and "b" or "0"));
+    unsigned *entry = p.map + 2 * index;
     entry[0] = visited, entry[1] = whole;
   }
 }

@@ -1,7 +1,7 @@
-//%% The tiles of keys that the rows of a tile see, one by one from the last to the first, where they are no single range.
-//%% They come in words of 32 tiles: a bit for a tile that must be visited, one for a tile in which every row sees every
-//%% key. A word is derived from intervals (mask.walk "intervals"), asked of the box program, a tile a lane ("boxes"), or
-//%% read from the map that qkv_plan_map made ("map"). All lanes of a warp walk together.
+//%% The tiles of keys that the rows of a tile see, one by one from the last to the first, where they are no single
+//%% range. They come in words of 32 tiles: a bit for a tile that must be visited, one for a tile in which every row
+//%% sees every key. A word is derived from intervals (mask.walk "intervals"), asked of the box program, a tile a lane
+//%% ("boxes"), or read from the map that qkv_plan_map made ("map"). All lanes of a warp walk together.
 //% local packed = kernel.layout.packed
 //% local queries = packed and "TILE_QUERIES" or "TILE_M"
 //% local by_head = packed and variant.mask_symbols.h -- the heads of a tile see different keys
@@ -9,6 +9,7 @@
 //% local bounded = mask.form == "rows"
 //% local edge = {first = "first", last = "last", h = by_head and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
 //%   len_k = "p.len_k"}
+//% local row_names = {q = "row", h = edge.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
 //% local place = "int row_begin, int position, int h, int hk, int b, int lane"
 //% local here = "row_begin, position, h, hk, b, lane"
 struct tile_word {
@@ -29,13 +30,20 @@ struct tile_walk {
 };
 
 //% if mask.walk == "intervals" then
+//%   local sides = {
+//%     {name = "low", visit = "visit_begin", full = "full_begin", visit_of = "min", full_of = "max",
+//%      visit_start = "p.len_k", full_start = "0"},
+//%     {name = "high", visit = "visit_end", full = "full_end", visit_of = "max", full_of = "min",
+//%      visit_start = "0", full_start = "p.len_k"},
+//%   }
 // Of a word's tiles those from begin up to end.
 static __device__ __forceinline__ unsigned tile_bits(int word, int begin, int end) {
   const int low = min(max(begin - 32 * word, 0), 32), high = min(max(end - 32 * word, 0), 32);
   return high > low ? (unsigned)((1ull << high) - (1ull << low)) : 0u;
 }
 
-static __device__ __forceinline__ tile_word tiles_of_word(const qkv_params &p, int word, $(place)) {
+static __device__ __forceinline__ tile_word tiles_of_word(
+    const qkv_params &p, int word, $(place)) {
   tile_word tiles = {0u, $(by_head and "0xffffffffu" or "0u")};
   const int first = row_begin + position, last = min(row_begin + $(queries), p.len_q) - 1 + position;
   //%   local indent = ""
@@ -46,12 +54,11 @@ static __device__ __forceinline__ tile_word tiles_of_word(const qkv_params &p, i
   //%   end
   //%   for n = 1, mask.intervals do
   {
-    //%   for _, side in ipairs{{name = "low", visit = "visit_begin", full = "full_begin", visit_of = "min", full_of = "max"},
-    //%     {name = "high", visit = "visit_end", full = "full_end", visit_of = "max", full_of = "min"}} do
+    //%   for _, side in ipairs(sides) do
     //%     if mask.by_row[n][side.name] then
-    int $(side.visit) = $(side.name == "low" and "p.len_k" or "0"), $(side.full) = $(side.name == "low" and "0" or "p.len_k");
+    int $(side.visit) = $(side.visit_start), $(side.full) = $(side.full_start);
     for (int row = first + lane; row <= last; row += 32) {
-      const int bound = $(cuda_interval_side(n, side.name, {q = "row", h = edge.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}));
+      const int bound = $(cuda_interval_side(n, side.name, row_names));
       $(side.visit) = $(side.visit_of)($(side.visit), bound), $(side.full) = $(side.full_of)($(side.full), bound);
     }
     $(side.visit) = warp_$(side.visit_of)_i32($(side.visit)), $(side.full) = warp_$(side.full_of)_i32($(side.full));
@@ -79,17 +86,19 @@ struct box_answer {
 
 static __device__ box_answer ask_box(
     const qkv_params &p, int first, int last, int first_key, int last_key, int h, int hk, int b) {
-  //%   local box = cuda_box{q_first = "first", q_last = "last", k_first = "first_key", k_last = "last_key", h_first = "h",
-  //%     h_last = by_head and "h + GROUP - 1" or "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+  //%   local box = cuda_box{q_first = "first", q_last = "last", k_first = "first_key", k_last = "last_key",
+  //%     h_first = "h", h_last = by_head and "h + GROUP - 1" or "h", hk = "hk", b = "b", len_q = "p.len_q",
+  //%     len_k = "p.len_k"}
   //%   for _, line in ipairs(box.lines) do
   $(line)
   //%   end
   return {$(box.may_be_true), $(box.may_be_false)};
 }
 
-// Lane l asks for the keys of the l-th of 32 neighbours of `tiles` tiles each: bits of those to be visited, and of those
-// in which every row sees every key.
-static __device__ __forceinline__ tile_word ask_boxes(const qkv_params &p, int first_tile, int tiles, $(place)) {
+// Lane l asks for the keys of the l-th of 32 neighbours of `tiles` tiles each: bits of those to be visited, and of
+// those in which every row sees every key.
+static __device__ __forceinline__ tile_word ask_boxes(
+    const qkv_params &p, int first_tile, int tiles, $(place)) {
   const int first = row_begin + position, last = min(row_begin + $(queries), p.len_q) - 1 + position;
   const int first_key = (first_tile + lane * tiles) * TILE_N, end_key = first_key + tiles * TILE_N;
   const bool some = first_key < p.len_k;
@@ -101,14 +110,16 @@ static __device__ __forceinline__ tile_word ask_boxes(const qkv_params &p, int f
   return found;
 }
 //% else
-static __device__ __forceinline__ tile_word tiles_of_word(const qkv_params &p, int word, $(place)) {
+static __device__ __forceinline__ tile_word tiles_of_word(
+    const qkv_params &p, int word, $(place)) {
   const unsigned *entry = p.map + 2 * map_index(p, row_begin / $(queries), word, h, b);
   return {entry[0], entry[1]};
 }
 //% end
 
 // Goes on to the next word with a tile to visit, or stays at one without.
-static __device__ __forceinline__ void find_tiles(const qkv_params &p, tile_walk &walk, $(place)) {
+static __device__ __forceinline__ void find_tiles(
+    const qkv_params &p, tile_walk &walk, $(place)) {
   //% if boxes then
   while (walk.visited == 0 && (walk.words != 0 || walk.word / 32 * 32 > walk.lowest)) {
     if (walk.words == 0) { // of the 32 words before these: which have a tile?
@@ -129,10 +140,12 @@ static __device__ __forceinline__ void find_tiles(const qkv_params &p, tile_walk
   //% end
 }
 
-static __device__ __forceinline__ tile_walk start_walk(const qkv_params &p, $(place)) {
+static __device__ __forceinline__ tile_walk start_walk(
+    const qkv_params &p, $(place)) {
   tile_walk walk;
   //% if bounded then
-  const int first = row_begin + position, last = min(row_begin + $(queries), p.len_q) - 1 + position;
+  [[maybe_unused]] const int first = row_begin + position;
+  [[maybe_unused]] const int last = min(row_begin + $(queries), p.len_q) - 1 + position;
   //% end
   //% if bounded and by_head then
   int key_begin = p.len_k, key_end = 0;
@@ -157,7 +170,8 @@ static __device__ __forceinline__ tile_walk start_walk(const qkv_params &p, $(pl
   return walk;
 }
 
-static __device__ __forceinline__ void next_tile(const qkv_params &p, tile_walk &walk, $(place)) {
+static __device__ __forceinline__ void next_tile(
+    const qkv_params &p, tile_walk &walk, $(place)) {
   walk.visited &= ~(1u << walk.bit());
   if (walk.visited == 0) find_tiles(p, walk, $(here));
 }
