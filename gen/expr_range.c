@@ -59,6 +59,7 @@ static range unwrapped(const expr *e) {
       return (range){expr_apply_int(EXPR_FLOORDIV, x.low, y.low), expr_apply_int(EXPR_FLOORDIV, x.high, y.low)};
     return (range){-magnitude(x), magnitude(x)};
   case EXPR_MOD: return (range){least(y.low + 1, 0), greatest(y.high - 1, 0)};
+  case EXPR_BIT_OF: return (range){0, 1};
   case EXPR_MIN: return (range){least(x.low, y.low), least(x.high, y.high)};
   case EXPR_MAX: return (range){greatest(x.low, y.low), greatest(x.high, y.high)};
   case EXPR_WHERE: return join(y, range_of(e->args[2]));

@@ -202,6 +202,9 @@ static const expr *check_function(checker *c, const syntax *s, const expr_functi
   }
   if (failed)
     return NULL;
+  if (real && f->op == EXPR_BIT_OF)
+    return diag_add(c->d, DIAG_EXPR_TYPE, s->at, "'bit' needs ints, one of these is a float"),
+           diag_hint(c->d, "floor(x) makes an int"), NULL;
   const expr *e = NULL;
   for (int n = 0; n < count; n++) {
     const expr *x = real ? to_float(c, args[n]) : args[n];
