@@ -195,16 +195,14 @@ static const expr *check_function(checker *c, const syntax *s, const expr_functi
   int count = 0;
   bool real = f->real, failed = false;
   for (const syntax *argument = s->args; argument; argument = argument->next) {
-    const expr *x = check_number(c, argument, s->name);
+    const expr *x = f->op == EXPR_BIT_OF ? expr_check_as(c, argument, EXPR_INT, "an argument of bit")
+                                         : check_number(c, argument, s->name);
     failed |= !x;
     real |= x && x->type == EXPR_FLOAT;
     args[count++] = x;
   }
   if (failed)
     return NULL;
-  if (real && f->op == EXPR_BIT_OF)
-    return diag_add(c->d, DIAG_EXPR_TYPE, s->at, "'bit' needs ints, one of these is a float"),
-           diag_hint(c->d, "floor(x) makes an int"), NULL;
   const expr *e = NULL;
   for (int n = 0; n < count; n++) {
     const expr *x = real ? to_float(c, args[n]) : args[n];

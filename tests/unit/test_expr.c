@@ -382,7 +382,7 @@ static const error_case error_cases[] = {
     {MASK, "k and on", DIAG_EXPR_TYPE, 1, 1, "an operand of 'and' must be bool, not int", "compare it"},
     {MASK, "on or cap", DIAG_EXPR_TYPE, 7, 3, "an operand of 'or' must be bool, not float", NULL},
     {MASK, "not k", DIAG_EXPR_TYPE, 5, 1, "the operand of 'not' must be bool, not int", NULL},
-    {SCORE, "bit(s, 2)", DIAG_EXPR_TYPE, 1, 9, "'bit' needs ints, one of these is a float", "floor(x)"},
+    {SCORE, "bit(s, 2)", DIAG_EXPR_TYPE, 5, 1, "an argument of bit must be int, not float", "floor(x)"},
     {SCORE, "s // 2", DIAG_EXPR_TYPE, 1, 1, "'//' needs ints, this is a float", "floor(a / b)"},
     {SCORE, "q % 2.0", DIAG_EXPR_TYPE, 5, 3, "'%' needs ints, this is a float", NULL},
     {SCORE, "where(k, s, 0)", DIAG_EXPR_TYPE, 7, 1, "the condition of where() must be bool", NULL},
