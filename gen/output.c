@@ -26,8 +26,8 @@ static void note_line(output *o, gen_line from) {
   o->lines[o->nlines++] = from;
 }
 
-/* Breaks the line that starts at `start` and is not ended yet until it is narrow; all its lines come from one place. The
- * later ones are indented alike. */
+/* Breaks the line that starts at `start` and is not ended yet until it is narrow; all its lines come from one place.
+ * The later ones are indented alike. */
 static void break_line(output *o, size_t start, gen_line from) {
   text *t = &o->bytes;
   char indent[LINE_WIDTH];

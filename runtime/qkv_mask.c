@@ -69,8 +69,8 @@ static qkv_status kernel_tile(const qkv_engine *e, const spec *s, const qkv_buil
         *tile_q = m->launches[n].grid.factors[f].per;
   *tile_k = keys ? atoll(keys + strlen("tile_n=")) : 0;
   if (*tile_q <= 0 || *tile_k <= 0)
-    status = error_set(QKV_INVALID_ARGUMENT, "%s has no tiles: say which, by tile_q and tile_k (qkvc: --tile)",
-                       m->family);
+    status =
+        error_set(QKV_INVALID_ARGUMENT, "%s has no tiles: say which, by tile_q and tile_k (qkvc: --tile)", m->family);
   gen_kernel_free(kernel);
   return status;
 }

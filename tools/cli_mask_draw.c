@@ -12,8 +12,8 @@ enum { WIDTH = 100, HEIGHT = 64 };
 static const struct look {
   const char *block, *ascii, *escape, *colour;
 } looks[MASK_CLASSES] = {
-    [MASK_SKIPPED] = {"\u00b7", ".", "90", "#f2f2f2"},  [MASK_FULL] = {"\u2588", "#", "34", "#0072b2"},
-    [MASK_PARTIAL] = {"\u2592", "+", "36", "#8fd0f5"},  [MASK_WASTED] = {"\u00d7", "x", "31", "#d55e00"},
+    [MASK_SKIPPED] = {"\u00b7", ".", "90", "#f2f2f2"}, [MASK_FULL] = {"\u2588", "#", "34", "#0072b2"},
+    [MASK_PARTIAL] = {"\u2592", "+", "36", "#8fd0f5"}, [MASK_WASTED] = {"\u00d7", "x", "31", "#d55e00"},
     [MASK_GUARDED] = {"\u2593", "%", "32", "#00b285"},
 };
 

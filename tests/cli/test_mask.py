@@ -29,7 +29,8 @@ def test_causal_in_numbers(qkvc):
     want = np.fromfunction(lambda y, x: np.where(x < y, 2, np.where(x == y, 1, 0)), (8, 8))
     assert (planned == want).all() and (actual == want).all(), result
     assert found["tiles"] == {"skipped": 28, "full": 28, "partial": 8, "wasted": 0, "guarded": 0}
-    assert found["visible_pairs"] == 512 * 513 / 2 and found["useful"] == pytest.approx(512 * 513 / 2 / (36 * 64 * 64), 1e-5)
+    assert found["visible_pairs"] == 512 * 513 / 2
+    assert found["useful"] == pytest.approx(512 * 513 / 2 / (36 * 64 * 64), 1e-5)
     assert {"name": "rows first..last visit keys", "value": "from 0 up to last + 1"} in found["analysis"]
     assert {"name": "free of the mask", "value": "from 0 up to first + 1"} in found["analysis"]
 
@@ -44,7 +45,8 @@ def test_tails_are_not_full(qkvc):
 def test_documents_from_a_file(qkvc, tmp_path):
     doc = np.repeat(np.arange(4, dtype=np.int32), 64)[None]
     np.save(tmp_path / "doc.npy", doc)
-    result = qkvc("explain", DOCUMENT, "--mask", "--q", 256, "--tile", "64x32", "--param", f"doc={tmp_path / 'doc.npy'}", "--json")
+    words = ("explain", DOCUMENT, "--mask", "--q", 256, "--tile", "64x32", "--json")
+    result = qkvc(*words, "--param", f"doc={tmp_path / 'doc.npy'}")
     planned, actual = tiles(result)
     pairs = (doc[0][:, None] == doc[0][None, :]) & np.tri(256, dtype=bool)
     by_tile = pairs.reshape(4, 64, 8, 32).sum((1, 3))
@@ -53,8 +55,7 @@ def test_documents_from_a_file(qkvc, tmp_path):
     assert found["tiles"]["wasted"] == ((planned > 0) & (actual == 0)).sum()
     assert found["tiles"]["guarded"] == ((planned == 1) & (actual == 2)).sum()
     assert sum(found["tiles"].values()) == 32 and found["visible_pairs"] == pairs.sum()
-    again = qkvc("explain", DOCUMENT, "--mask", "--q", 256, "--tile", "64x32", "--json")  # random ones are these
-    assert again.json() == found
+    assert qkvc(*words).json() == found, "random document numbers are these"
 
 
 def test_the_tile_is_that_of_the_kernel(qkvc):
@@ -62,8 +63,10 @@ def test_the_tile_is_that_of_the_kernel(qkvc):
     tile_n = int(re.search(r"tile_n=(\d+)", text)[1])
     rows = int(re.search(r"grid len_q/(\d+)", text)[1])
     found = qkvc("explain", CAUSAL, "--arch", "sm_80", "--mask", "--workload", "small", "--json").json()
-    assert (found["tile_q"], found["tile_k"]) == (rows, tile_n) and (found["batch"], found["q"], found["kv"]) == (2, 97, 130)
-    found = qkvc("explain", CAUSAL, "--arch", "sm_80", "--mask", "--schedule", "tile_m=64,tile_n=32", "--json", "--q", 64).json()
+    assert (found["tile_q"], found["tile_k"]) == (rows, tile_n)
+    assert (found["batch"], found["q"], found["kv"]) == (2, 97, 130)
+    words = ("--schedule", "tile_m=64,tile_n=32", "--q", 64)
+    found = qkvc("explain", CAUSAL, "--arch", "sm_80", "--mask", "--json", *words).json()
     assert (found["tile_q"], found["tile_k"]) == (64, 32)
 
 
@@ -73,7 +76,8 @@ def test_heads_and_entries(qkvc, tmp_path):
              f"prompt={tmp_path / 'prompt.npy'}", "--json")
     assert qkvc(*words).json()["visible_pairs"] == 820 and qkvc(*words, "--entry", 1).json()["visible_pairs"] == 1600
     np.save(tmp_path / "width.npy", np.array([1, 2, 3, 40], np.int32))
-    words = ("explain", "specs/masks/head_windows.yaml", "--mask", "--q", 40, "--param", f"width={tmp_path / 'width.npy'}", "--json")
+    words = ("explain", "specs/masks/head_windows.yaml", "--mask", "--q", 40, "--json", "--param",
+             f"width={tmp_path / 'width.npy'}")
     assert [qkvc(*words, "--head", h).json()["visible_pairs"] for h in range(4)] == [40, 79, 117, 820]
 
 
@@ -137,7 +141,8 @@ def test_too_many_pairs(qkvc):
     assert found["tiles"]["wasted"] == 0 and found["tiles"]["full"] > 0
     words = ("explain", CAUSAL, "--mask", "--kv", 100000, "--q", 4000, "--tile", "512x512")
     assert "--exact does" in qkvc(*words).out
-    assert qkvc("explain", CAUSAL, "--mask", "--kv", 0, "--q", 40, "--tile", "16x16", "--json").json()["visible_pairs"] == 0
+    nothing = qkvc("explain", CAUSAL, "--mask", "--kv", 0, "--q", 40, "--tile", "16x16", "--json").json()
+    assert nothing["visible_pairs"] == 0 and nothing["useful"] is None
 
 
 @pytest.mark.parametrize("words, code, says", [

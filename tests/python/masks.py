@@ -373,14 +373,16 @@ def sta_3d(rng, batch, len_q, len_k):
         if q >= 1024 * slabs:
             return range(len_k)
         t, y, x = tiles[q // 64]
-        near = [tiles.index((a, b, c)) for a in nearest(t, 3, slabs) for b in nearest(y, 3, 4) for c in nearest(x, 3, 4)]
+        near = [tiles.index((at, ay, ax)) for at in nearest(t, 3, slabs) for ay in nearest(y, 3, 4)
+                for ax in nearest(x, 3, 4)]
         return [64 * n + m for n in near for m in range(64)] + [*range(1024 * slabs, len_k)]
     return Problem({"n_text": n_text}, keys)
 
 
 def video(rng):
     """Prompt, frame and width."""
-    return {"n_prompt": int(rng.integers(0, 12)), "n_frame": int(rng.integers(5, 30)), "width": int(rng.integers(1, 20))}
+    n_prompt, n_frame, width = (int(n) for n in rng.integers((0, 5, 1), (12, 30, 20)))
+    return {"n_prompt": n_prompt, "n_frame": n_frame, "width": width}
 
 
 @case(INSIDE, BOTH)

@@ -1,4 +1,4 @@
-"""Every spec of specs/masks means what masks.py says: pair by pair, tile by tile, and through kernels on the emulator."""
+"""Every spec of specs/masks means what masks.py says: by pair, by tile, and through kernels on the emulator."""
 
 import pathlib
 import re
@@ -63,11 +63,12 @@ def test_pairs_and_tiles(name):
             for entry, head in (0, 0), (BATCH - 1, 3):
                 where = f"{name}, {align}, {len_q} x {len_k}, entry {entry}, head {head}"
                 want = masks.visible(p, entry, head, len_q, len_k, offset)
-                got = numpy.asarray(qkv.visible(spec, len_q, len_k, batch=BATCH, entry=entry, head=head, params=p.params))
+                which = dict(batch=BATCH, entry=entry, head=head, params=p.params)
+                got = numpy.asarray(qkv.visible(spec, len_q, len_k, **which))
                 wrong = numpy.argwhere(got != want)
                 assert not len(wrong), f"{where}: {len(wrong)} pairs differ, the first is row, key = {wrong[0]}"
                 for tile in (16, 16), (32, 8), (128, 48):
-                    found = qkv.map_mask(spec, len_q, len_k, tile, batch=BATCH, entry=entry, head=head, params=p.params)
+                    found = qkv.map_mask(spec, len_q, len_k, tile, **which)
                     planned, actual = numpy.asarray(found.planned), numpy.asarray(found.actual)
                     assert found.visible == want.sum() and (actual == tiles_of(want, tile)).all(), f"{where}, {tile}"
                     assert not actual[planned == 0].any(), f"{where}, {tile}: a tile that is skipped has visible pairs"
@@ -124,7 +125,8 @@ def test_a_parameter_that_does_not_fit_is_named(name):
     spec = load(name)
     batch, len_q, len_k = sizes_to_run(name, spec)[0]
     p = problem(name, batch, len_q, len_k)
-    tensors = [numpy.zeros((batch, n, heads, spec.dim_qk), "uint16") for n, heads in ((len_q, 4), (len_k, 2), (len_k, 2))]
+    tensors = [numpy.zeros((batch, n, heads, spec.dim_qk), "uint16")
+               for n, heads in ((len_q, 4), (len_k, 2), (len_k, 2))]
     more = {"sink": p.sink} if spec.has_sink else {}
     for param in (param for param in spec.params if param.rank):
         good = p.params[param.name]
@@ -172,7 +174,8 @@ def test_gathers_stay_within_their_extents(engine):
     ends a kernel that reads elsewhere."""
     rng = numpy.random.default_rng(5)
     len_q, len_k = 90, 70
-    to = rng.choice(numpy.array([-2**31, -2**31 + 1, -10**9, -5, -1, *range(10), 10**9, 2**31 - 1], "int32"), (1, len_k))
+    ends = numpy.array([-2**31, -2**31 + 1, -10**9, -5, -1, *range(10), 10**9, 2**31 - 1], "int32")
+    to = rng.choice(ends, (1, len_k))
     seen, w = rng.random((5, 7)) < 0.8, rng.standard_normal((4, 9)).astype("float32")
     params = {"to": to, "seen": seen, "w": w}
     (q, q_real), (k, k_real), (v, v_real) = (bf16((1, n, heads, 64), seed) for seed, (n, heads) in

@@ -28,26 +28,34 @@ static void where_lines_end(void **state) {
   } rows[] = {
       /* short lines, preprocessor lines, and those without a place stay */
       {"  int x = 1;", "  int x = 1;"},
-      {"#define A aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
+      {"#define A aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + "
+       "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
        "cccccccccccccc",
-       "#define A aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
+       "#define A aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa + "
+       "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
        "cccccccccccccc"},
       /* behind the operator outside of most parentheses */
       {"  bool seen = (first_thing < aaaaaaaaaaaaaaaaaaaaaaaaa && b) || (second_thing < 12345 && fffffffff(x, y, z + "
        "1)) && cccccccccc;",
        "  bool seen = (first_thing < aaaaaaaaaaaaaaaaaaaaaaaaa && b) || (second_thing < 12345 && fffffffff(x, y, z + "
        "1)) &&"},
-      {"// a comment of words that goes on for long, for longer than a line of this project may be, which is one hundred and "
+      {"// a comment of words that goes on for long, for longer than a line of this project may be, which is one "
+       "hundred and "
        "twenty columns",
-       "// a comment of words that goes on for long, for longer than a line of this project may be, which is one hundred and"},
+       "// a comment of words that goes on for long, for longer than a line of this project may be, which is one "
+       "hundred and"},
       /* no place in a literal, nor in front of a comment */
-      {"  f(\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbb, cccccccccccccccccccccccc, dddddddddddddddddddd, "
+      {"  f(\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbb, cccccccccccccccccccccccc, "
+       "dddddddddddddddddddd, "
        "eeeeeeeee\", 1);",
-       "  f(\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbb, cccccccccccccccccccccccc, dddddddddddddddddddd, "
+       "  f(\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbb, cccccccccccccccccccccccc, "
+       "dddddddddddddddddddd, "
        "eeeeeeeee\", 1);"},
-      {"  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbb, // ccccccccccccccccccccc, ddddddddddddddddddddddd, "
+      {"  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbb, // ccccccccccccccccccccc, "
+       "ddddddddddddddddddddddd, "
        "eeeeeeeeeeeeeeeeeeee",
-       "  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbb, // ccccccccccccccccccccc, ddddddddddddddddddddddd, "
+       "  aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa(bbbbbbbbbbbbb, // ccccccccccccccccccccc, "
+       "ddddddddddddddddddddddd, "
        "eeeeeeeeeeeeeeeeeeee"},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
@@ -69,8 +77,8 @@ static void squeeze(const char *line, char *out) {
 
 static void random_lines(void **state) {
   (void)state;
-  static const char *const words[] = {"alpha", "b",  "gamma_delta(q, k)", "(", ")",  "&&",  "||", "+",
-                                      "- 1",   "*",  "x[i, j]",           ",", "?:", "<= 3", "f(", "12345"};
+  static const char *const words[] = {"alpha", "b", "gamma_delta(q, k)", "(", ")",  "&&",   "||", "+",
+                                      "- 1",   "*", "x[i, j]",           ",", "?:", "<= 3", "f(", "12345"};
   unsigned seed = 1;
   for (int round = 0; round < 2000; round++) {
     char line[4096] = "", whole[4096], parts[8192];
