@@ -1,4 +1,6 @@
 /* explain.c: how the mask of a spec is handled, in words. */
+#include <string.h>
+
 #include "box.h"
 #include "gen.h"
 #include "mask.h"
@@ -91,6 +93,39 @@ static void explain_plan(arena *a, const spec *s, text *out) {
                        out);
 }
 
+/* An edge of a tile of rows, with `first` and `last` for the positions of its rows. */
+static void explain_edge(arena *a, const spec *s, const mask_rows *rows, mask_edge edge, text *out) {
+  static const char *const names[] = {"first", "last"};
+  static const expr_symbol symbols[] = {EXPR_Q, EXPR_I};
+  expr_param *params = arena_alloc(a, sizeof *params * SPEC_MAX_PARAMS + 2 * sizeof *params);
+  const expr *value = mask_tile_edge(a, rows, edge);
+  memcpy(params, s->params, sizeof *params * (size_t)s->nparams);
+  for (int n = 0; n < 2; n++) { /* printed as scalar parameters of these names */
+    params[s->nparams + n] = (expr_param){.name = names[n], .type = PARAM_I32};
+    expr name = {.op = EXPR_PARAM, .type = EXPR_INT, .param = s->nparams + n};
+    expr *node = arena_alloc(a, sizeof *node);
+    *node = name;
+    value = expr_substitute(a, value, symbols[n], node);
+  }
+  expr_print(value, params, out);
+}
+
+/* The keys that rows first to last visit, and those of them that need no mask. */
+static void explain_tile(arena *a, const spec *s, const mask_rows *rows, text *out) {
+  text_puts(out, "rows first..last visit keys: from ");
+  explain_edge(a, s, rows, MASK_VISIT_BEGIN, out);
+  text_puts(out, " up to ");
+  explain_edge(a, s, rows, MASK_VISIT_END, out);
+  text_puts(out, "\n");
+  if (!rows->exact)
+    return;
+  text_puts(out, "free of the mask: from ");
+  explain_edge(a, s, rows, MASK_FULL_BEGIN, out);
+  text_puts(out, " up to ");
+  explain_edge(a, s, rows, MASK_FULL_END, out);
+  text_puts(out, "\n");
+}
+
 void gen_explain_mask(const spec *s, text *out) {
   arena *memory = arena_new();
   if (!memory || !ARENA_TRY(memory)) {
@@ -108,6 +143,7 @@ void gen_explain_mask(const spec *s, text *out) {
                            : "no: tiles inside the interval evaluate the rest of the mask");
     explain_bounds(s, "first key", "0", rows.low, rows.nlow, out);
     explain_bounds(s, "key after the last", "len_k", rows.high, rows.nhigh, out);
+    explain_tile(memory, s, &rows, out);
   }
   explain_plan(memory, s, out);
   arena_free(memory);

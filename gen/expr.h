@@ -4,11 +4,12 @@
  *                 + -, * / // %, unary -, calls, indexing, parentheses
  *   names      := q k i h hk b len_q len_k (integers), s (float), heads_q heads_kv group, declared parameters,
  *                 true false, and sugar (causal, window(l, r), prefix(n), same(t)) that expands to expressions
- *   functions  := min max abs exp exp2 log tanh sqrt floor where(c, a, b)
+ *   functions  := min max abs exp exp2 log tanh sqrt floor bit(word, n) where(c, a, b)
  *
  * Types are bool, int (32-bit two's complement, wrapping) and float (f32 on the device, f64 in the reference). An int
  * becomes a float where a float is needed; nothing else converts. `/` is float division; `//` and `%` round towards
- * minus infinity and give 0 for a zero divisor; floor() gives an int, saturating. Indexing a parameter clamps each
+ * minus infinity and give 0 for a zero divisor; floor() gives an int, saturating; bit(word, n) is 0 or 1, and 0 for an n
+ * outside 0 to 31. Indexing a parameter clamps each
  * index to its extent. A mask is bool and may not use s; a score is a float.
  *
  * Expressions are immutable and live in the arena they were made in. All functions are pure and thread safe. */
@@ -30,7 +31,7 @@ typedef enum expr_op {
   EXPR_SYMBOL, /* which one in `symbol` */
   EXPR_PARAM,  /* declared parameter number `param`; one argument per index */
   EXPR_TO_FLOAT,
-  EXPR_NEG, EXPR_ABS, EXPR_ADD, EXPR_SUB, EXPR_MUL, EXPR_DIV, EXPR_FLOORDIV, EXPR_MOD, EXPR_MIN, EXPR_MAX,
+  EXPR_NEG, EXPR_ABS, EXPR_ADD, EXPR_SUB, EXPR_MUL, EXPR_DIV, EXPR_FLOORDIV, EXPR_MOD, EXPR_BIT_OF, EXPR_MIN, EXPR_MAX,
   EXPR_EXP, EXPR_EXP2, EXPR_LOG, EXPR_TANH, EXPR_SQRT, EXPR_FLOOR,
   EXPR_WHERE,
   EXPR_LT, EXPR_LE, EXPR_GT, EXPR_GE, EXPR_EQ, EXPR_NE,
@@ -129,7 +130,7 @@ void expr_print(const expr *e, const expr_param *params, text *out);
 /* As CUDA C++. symbols[n] is the text for symbol n (a name or a parenthesised expression); NULL for a symbol that must
  * not occur. Scalar parameters print as `p.NAME`, indexed ones as `param_NAME(p, i, j)`. Float literals are hex
  * (`0x1.8p+0f`). Int operators that could overflow are calls, since C++ does not wrap. The functions used are those of
- * templates/parts/expression.cuh: to_f32, add_i32, sub_i32, mul_i32, neg_i32, floor_div_i32, floor_mod_i32, min_i32,
+ * templates/parts/expression.cuh: to_f32, add_i32, sub_i32, mul_i32, neg_i32, floor_div_i32, floor_mod_i32, bit_i32, min_i32,
  * max_i32, abs_i32, min_f32, max_f32, abs_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32. */
 void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT], text *out);
 

@@ -26,6 +26,7 @@ int64_t expr_apply_int(expr_op op, int64_t x, int64_t y) {
   case EXPR_MUL: return expr_wrap(x * y); /* 32-bit operands: the product fits 64 bits */
   case EXPR_FLOORDIV: return expr_wrap(floor_div(x, y));
   case EXPR_MOD: return y == 0 ? 0 : x - floor_div(x, y) * y;
+  case EXPR_BIT_OF: return y >= 0 && y <= 31 ? (int64_t)((uint64_t)x >> y & 1) : 0;
   case EXPR_MIN: return x < y ? x : y;
   case EXPR_MAX: return x > y ? x : y;
   default: return 0;

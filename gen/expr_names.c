@@ -15,7 +15,7 @@ static const expr_function functions[] = {
     {"min", EXPR_MIN, 2, 8, false},     {"max", EXPR_MAX, 2, 8, false},  {"abs", EXPR_ABS, 1, 1, false},
     {"exp", EXPR_EXP, 1, 1, true},      {"exp2", EXPR_EXP2, 1, 1, true}, {"log", EXPR_LOG, 1, 1, true},
     {"tanh", EXPR_TANH, 1, 1, true},    {"sqrt", EXPR_SQRT, 1, 1, true}, {"floor", EXPR_FLOOR, 1, 1, true},
-    {"where", EXPR_WHERE, 3, 3, false},
+    {"bit", EXPR_BIT_OF, 2, 2, false},  {"where", EXPR_WHERE, 3, 3, false},
 };
 enum { FUNCTION_COUNT = sizeof functions / sizeof *functions };
 

@@ -38,6 +38,7 @@ static const struct spelling {
     [EXPR_DIV] = {"/", LEVEL_MULTIPLY, "/", NULL, LEVEL_MULTIPLY},
     [EXPR_FLOORDIV] = {"//", LEVEL_MULTIPLY, "floor_div_i32", NULL, LEVEL_PRIMARY},
     [EXPR_MOD] = {"%", LEVEL_MULTIPLY, "floor_mod_i32", NULL, LEVEL_PRIMARY},
+    [EXPR_BIT_OF] = {"bit", LEVEL_PRIMARY, "bit_i32", NULL, LEVEL_PRIMARY},
     [EXPR_MIN] = {"min", LEVEL_PRIMARY, "min_i32", "min_f32", LEVEL_PRIMARY},
     [EXPR_MAX] = {"max", LEVEL_PRIMARY, "max_i32", "max_f32", LEVEL_PRIMARY},
     [EXPR_EXP] = {"exp", LEVEL_PRIMARY, "exp_f32", "exp_f32", LEVEL_PRIMARY},

@@ -72,6 +72,8 @@ expr_range expr_exact_range(const expr *e, const expr_limits *limits) {
     return (expr_range){-magnitude(x), magnitude(x)};
   case EXPR_MOD:
     return (expr_range){least(y.low + 1, 0), greatest(y.high - 1, 0)};
+  case EXPR_BIT_OF:
+    return (expr_range){0, 1};
   case EXPR_MIN:
     return (expr_range){least(x.low, y.low), least(x.high, y.high)};
   case EXPR_MAX:

@@ -195,7 +195,8 @@ static const expr *check_function(checker *c, const syntax *s, const expr_functi
   int count = 0;
   bool real = f->real, failed = false;
   for (const syntax *argument = s->args; argument; argument = argument->next) {
-    const expr *x = check_number(c, argument, s->name);
+    const expr *x = f->op == EXPR_BIT_OF ? expr_check_as(c, argument, EXPR_INT, "an argument of bit")
+                                         : check_number(c, argument, s->name);
     failed |= !x;
     real |= x && x->type == EXPR_FLOAT;
     args[count++] = x;

@@ -15,7 +15,8 @@ typedef struct output {
 void output_free(output *o);
 /* One line, given without its newline. */
 void output_add_line(output *o, gen_line from, const char *line);
-/* Ends the line that was written to o->bytes directly: trims trailing blanks, adds the newline, notes the origin. */
+/* Ends the line that was written to o->bytes directly: trims trailing blanks, adds the newline, notes the
+ * origin. One wider than LINE_WIDTH is broken (line_break.h) where it can be. */
 void output_end_line(output *o, gen_line from);
 /* Lines [first, last) of another output. */
 void output_append(output *o, const output *from, int first, int last);

@@ -301,6 +301,38 @@ typedef struct qkv_attention_args {
  * graph. The device's context must be current (it is made current and restored when it is not). */
 QKV_API qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream);
 
+/* ---- Masks ---- */
+
+/* Which pairs the mask lets through, for one query head of one batch entry: visible[i * len_k + k] is 1 or 0. Looks at
+ * the extents of args.q and args.k and at the parameters, which must be in host memory. */
+QKV_API qkv_status qkv_visible(const qkv_spec *spec, const qkv_attention_args *args, int64_t batch, int64_t head,
+                               unsigned char *visible);
+
+/* What happens to a tile of queries by keys. Keys past the end count as hidden: a tile that holds some is not full. */
+typedef enum qkv_tile {
+  QKV_TILE_SKIPPED = 0, /* no pair is visible; a kernel does not look at it */
+  QKV_TILE_PARTIAL = 1, /* some are; a kernel evaluates the mask */
+  QKV_TILE_FULL = 2     /* all are; a kernel multiplies without looking at the mask */
+} qkv_tile;
+
+/* A mask cut into tiles. Start from {sizeof(qkv_mask_map)}; free with qkv_mask_map_free. */
+typedef struct qkv_mask_map {
+  size_t size;
+  int64_t batch, head;      /* in: which entry and which query head */
+  int64_t tile_q, tile_k;   /* in: queries and keys of a tile; 0: those of the kernel that would run. Out: as used */
+  double most;              /* in: ask the mask for every pair unless that is more than this many; 0: 3e8 */
+  int64_t rows, columns;    /* of tiles */
+  unsigned char *planned;   /* [rows, columns] of qkv_tile: what kernels do */
+  unsigned char *actual;    /* [rows, columns] of qkv_tile: what would do; NULL: too many pairs to ask */
+  double visible;           /* pairs; -1: too many to ask */
+  char *analysis;           /* "name: value" lines: the form derived from the mask, its bounds in symbols */
+} qkv_mask_map;
+/* How the generator cuts a mask into tiles, and how it could be cut. opt (may be NULL) chooses the kernel whose tiles are
+ * taken. Parameters as in qkv_visible. */
+QKV_API qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
+                                const qkv_attention_args *args, qkv_mask_map *map);
+QKV_API void qkv_mask_map_free(qkv_mask_map *map);
+
 /* The definition of right: the same computation in f64 on the CPU. All tensors in host memory; o may be any float dtype,
  * QKV_F32 recommended. Slow: O(batch heads len_q len_k dim). */
 QKV_API qkv_status qkv_reference(const qkv_spec *spec, const qkv_attention_args *args);

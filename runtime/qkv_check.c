@@ -208,6 +208,15 @@ static qkv_status read_sizes(const spec *s, const qkv_attention_args *args, int6
   return QKV_OK;
 }
 
+qkv_status call_check_params(const spec *s, const qkv_attention_args *args) {
+  int64_t sizes[EXTENTS];
+  call_view unused = {0};
+  if (args->size < sizeof *args)
+    return error_set(QKV_INVALID_ARGUMENT, "args.size is not set; start from QKV_ATTENTION_ARGS_INIT");
+  qkv_status status = read_sizes(s, args, sizes);
+  return status == QKV_OK ? check_params(s, args, sizes, &unused) : status;
+}
+
 qkv_status call_check(const spec *s, const qkv_attention_args *args, int host, call_view *out) {
   int64_t sizes[EXTENTS];
   if (args->size < sizeof *args)

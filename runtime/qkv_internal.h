@@ -5,7 +5,8 @@
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
- *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports */
+ *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
+ *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile */
 #ifndef RUNTIME_QKV_INTERNAL_H
 #define RUNTIME_QKV_INTERNAL_H
 
@@ -126,6 +127,8 @@ typedef struct call_view {
 /* Checks everything about a call that does not depend on kernels and describes it. host: dtypes of q k v o may be any
  * float format (the reference). */
 qkv_status call_check(const spec *s, const qkv_attention_args *args, int host, call_view *out);
+/* The part of it that masks need: extents of q and k, parameters in host memory. */
+qkv_status call_check_params(const spec *s, const qkv_attention_args *args);
 /* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
  */
 typedef struct problem_eval {
@@ -137,6 +140,21 @@ double problem_value(const problem_eval *p, const expr *e, const reference_posit
 /* Number of visible (query, key) pairs over batch and heads; -1 when counting them takes more than `most` evaluations
  * of the mask. Parameters that the mask reads must be in host memory. */
 qkv_status work_visible(const spec *s, const qkv_attention_args *args, double most, double *pairs);
+
+/* Where query row i of head h of batch entry b stands, for key 0. */
+reference_position call_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h, int64_t i);
+
+/* One head of one batch entry, cut into tiles (qkv_mask_tiles.c). */
+typedef struct mask_tiling {
+  int64_t batch, head;    /* which */
+  int64_t tile_q, tile_k; /* queries and keys of a tile, at least 1 */
+  int64_t rows, columns;  /* tiles: ceil(len_q / tile_q) and ceil(len_k / tile_k) */
+  unsigned char *planned; /* [rows, columns] of qkv_tile: what a kernel does by the generator's analysis */
+  unsigned char *actual;  /* [rows, columns] of qkv_tile: what asking the mask for every pair says; NULL: not asked */
+  double visible;         /* pairs; -1: not asked */
+} mask_tiling;
+/* Fills planned, and actual and visible unless that array is NULL. `args` is checked and in host memory. */
+qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, mask_tiling *t);
 
 /* "q", "sink", the name of a parameter. */
 const char *call_tensor_name(const spec *s, int tensor);

@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "cli_kernel.h"
+#include "cli_mask.h"
 
 static int as_json;
 
@@ -17,12 +18,53 @@ static void print_text(char *text) {
 
 /* ---- explain ---- */
 
-static const cli_option explain_options[] = {CLI_KERNEL_OPTIONS,
-                                             {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
-                                             {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
+static mask_request mask = {.problem = {.batch = -1, .len_q = -1, .len_k = -1}};
+
+static const cli_option explain_options[] = {
+    {"mask", 0, CLI_FLAG, &mask.wanted, NULL, "show how the mask is cut into tiles; the options below go with it"},
+    {"svg", 0, CLI_TEXT, &mask.svg, "FILE", "draw it into a file"},
+    {"workload", 'w', CLI_TEXT, &mask.problem.workload, "NAME", "sizes of this workload; default: the first"},
+    {"batch", 'b', CLI_COUNT, &mask.problem.batch, "N", "batch entries; default 1"},
+    {"q", 0, CLI_COUNT, &mask.problem.len_q, "N", "queries per entry; default as many as keys"},
+    {"kv", 0, CLI_COUNT, &mask.problem.len_k, "N", "keys per entry; default as many as queries"},
+    {"seed", 's', CLI_SEED, &mask.problem.seed, "N", "of random parameters; default 0"},
+    {"param", 'p', CLI_LIST, &mask.problem.params, "NAME=X",
+     "a number, or a .npy file; random if not given, as in run"},
+    {"entry", 0, CLI_COUNT, &mask.entry, "N", "which entry of the batch; default 0"},
+    {"head", 0, CLI_COUNT, &mask.head, "N", "which query head; default 0"},
+    {"tile", 0, CLI_TEXT, &mask.tile, "MxN", "queries and keys of a tile; default: of the kernel that would run"},
+    {"ascii", 0, CLI_FLAG, &mask.ascii, NULL, "draw without UTF-8"},
+    {"exact", 0, CLI_FLAG, &mask.exact, NULL, "ask the mask for every pair, however many there are"},
+    CLI_KERNEL_OPTIONS,
+    {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
+    {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
+
+/* The first option that goes with --mask and was given without it, NULL if none. */
+static const char *stray_option(void) {
+  const problem_request *r = &mask.problem;
+  const struct {
+    bool given;
+    const char *name;
+  } rows[] = {{r->workload, "--workload"}, {r->batch >= 0, "--batch"}, {r->len_q >= 0, "--q"},
+              {r->len_k >= 0, "--kv"},     {r->seed, "--seed"},        {r->params.count, "--param"},
+              {mask.entry, "--entry"},     {mask.head, "--head"},      {mask.tile, "--tile"},
+              {mask.ascii, "--ascii"},     {mask.exact, "--exact"}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+    if (rows[n].given)
+      return rows[n].name;
+  return NULL;
+}
 
 static int run_explain(int count, char **arguments) {
   (void)count;
+  if (mask.wanted || mask.svg) {
+    mask.json = as_json;
+    return cli_mask_explain(arguments[0], &mask);
+  }
+  if (stray_option()) {
+    cli_error("%s goes with --mask", stray_option());
+    return EXIT_USAGE;
+  }
   qkv_engine *engine = NULL;
   qkv_spec *spec = NULL;
   char *text = NULL;
@@ -47,7 +89,13 @@ const cli_command cli_explain_command = {"explain",
                                          "say which kernel would run and why",
                                          "Prints the families with the reason for or against each, the schedule, "
                                          "resources, how the mask is handled, and the\n"
-                                         "FLOPs and bytes of the workloads.",
+                                         "FLOPs and bytes of the workloads.\n\n"
+                                         "With --mask: the form that was derived from the mask, its bounds in symbols, "
+                                         "and what happens to every tile of one\n"
+                                         "head: skipped, full (no mask is evaluated) or partial; and of the partial "
+                                         "ones which need not have been, found by\n"
+                                         "asking the mask for every pair. Drawn with a character a tile, small masks "
+                                         "a pair.",
                                          explain_options,
                                          1,
                                          1,

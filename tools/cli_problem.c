@@ -240,12 +240,19 @@ static int check_param_names(problem *p, const problem_request *r) {
   return EXIT_OK;
 }
 
-int problem_fill(problem *p, const problem_request *r) {
-  const qkv_spec_info *s = &p->info;
-  if (s->nparams > SLOT_COUNT - SLOT_PARAMS) {
-    cli_error("run takes specs with at most %d parameters", SLOT_COUNT - SLOT_PARAMS);
+int problem_fill_params(problem *p, const problem_request *r) {
+  int code = EXIT_OK;
+  if (p->info.nparams > SLOT_COUNT - SLOT_PARAMS) {
+    cli_error("specs have at most %d parameters here", SLOT_COUNT - SLOT_PARAMS);
     return EXIT_FAILED;
   }
+  for (int n = 0; n < p->info.nparams && !code; n++)
+    code = add_param(p, n, r);
+  return code ? code : check_param_names(p, r);
+}
+
+int problem_fill(problem *p, const problem_request *r) {
+  const qkv_spec_info *s = &p->info;
   if (r->sink_file && !s->has_sink) {
     cli_error("--sink-file: %s has no sink", s->name);
     return EXIT_USAGE;
@@ -279,9 +286,7 @@ int problem_fill(problem *p, const problem_request *r) {
     else if (!code)
       code = fill(p, rows[n].slot, rows[n].file, r);
   }
-  for (int n = 0; n < s->nparams && !code; n++)
-    code = add_param(p, n, r);
-  return code ? code : check_param_names(p, r);
+  return code ? code : problem_fill_params(p, r);
 }
 
 /* ---- Device tensors ---- */

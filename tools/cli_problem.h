@@ -1,4 +1,4 @@
-/* cli_problem.h: one attention problem of the run command: its sizes, its tensors on the host and on the device.
+/* cli_problem.h: one attention problem of the commands run and explain --mask: its sizes, its tensors on the host and on the device.
  * Built by cli_problem.c, judged by cli_verify.c, driven by cli_run.c. */
 #ifndef TOOLS_CLI_PROBLEM_H
 #define TOOLS_CLI_PROBLEM_H
@@ -53,6 +53,8 @@ typedef struct problem_request {
 int problem_size(problem *p, const problem_request *request);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);
+/* The parameters alone, for questions about masks. */
+int problem_fill_params(problem *p, const problem_request *request);
 /* Allocates on the device and copies everything there, poison included. */
 int problem_upload(problem *p, bool unaligned);
 /* Copies O and the LSEs back. */

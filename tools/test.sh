@@ -75,14 +75,17 @@ unit_tests() {
   run_ctest build/asan -R "^($names)\$"
 }
 
-# Every spec for every architecture, with a table of what each kernel needs.
+# Every model for every architecture and every mask for one of each family, with a table of what each kernel needs.
 zoo() {
-  QKV_CACHE_DIR=$ROOT/build/test-cache/zoo "$ROOT/build/ci-gcc/qkvc" build specs/*.yaml --arch sm_80,sm_89,sm_90a,sm_100a,sm_120 >"$logs/zoo-table.txt" 2>&1
-  local code=$?
+  local code=0 built bad
+  local -x QKV_CACHE_DIR=$ROOT/build/test-cache/zoo
+  {
+    "$ROOT/build/ci-gcc/qkvc" build specs/*.yaml --arch sm_80,sm_89,sm_90a,sm_100a,sm_120 || code=$?
+    "$ROOT/build/ci-gcc/qkvc" build specs/masks/*.yaml --arch sm_80,sm_90a || code=$?
+  } >"$logs/zoo-table.txt" 2>&1
   cat "$logs/zoo-table.txt"
-  local built bad
-  built=$(sed -nE 's/^([0-9]+) built .*/\1/p' "$logs/zoo-table.txt" | tail -1)
-  bad=$(sed -nE 's/^[0-9]+ built .*, ([0-9]+) failed, .*/\1/p' "$logs/zoo-table.txt" | tail -1)
+  built=$(sed -nE 's/^([0-9]+) built .*/\1/p' "$logs/zoo-table.txt" | awk '{ n += $1 } END { print n + 0 }')
+  bad=$(sed -nE 's/^[0-9]+ built .*, ([0-9]+) failed, .*/\1/p' "$logs/zoo-table.txt" | awk '{ n += $1 } END { print n + 0 }')
   printf '%d passed, %d failed\n' "${built:-0}" "${bad:-1}"
   return $code
 }

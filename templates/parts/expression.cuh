@@ -32,6 +32,12 @@ static __device__ __forceinline__ int floor_mod_i32(int a, int b) {
   return remainder != 0 && (remainder < 0) != (b < 0) ? remainder + b : remainder;
 }
 //% end)
+//% piece("bit_i32", function()
+// Bit n of a word; 0 for an n outside 0 to 31.
+static __device__ __forceinline__ int bit_i32(int word, int n) {
+  return (unsigned)n < 32u ? (int)((unsigned)word >> n & 1u) : 0;
+}
+//% end)
 //% piece("min_i32", function()
 static __device__ __forceinline__ int min_i32(int a, int b) { return a < b ? a : b; }
 //% end)

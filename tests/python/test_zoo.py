@@ -7,7 +7,8 @@ import pytest
 
 import qkv
 
-SPECS = sorted((pathlib.Path(__file__).resolve().parents[2] / "specs").glob("*.yaml"))
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "specs"
+MODELS, MASKS = sorted(FOLDER.glob("*.yaml")), sorted(FOLDER.glob("masks/*.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -18,19 +19,21 @@ def compiler():
 
 
 def test_there_are_enough():
-    assert len(SPECS) >= 12
+    assert len(MODELS) >= 12 and len(MASKS) >= 35
 
 
-@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODELS + MASKS, ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
 def test_spec(path, compiler):
     text = path.read_text()
-    assert text.startswith("# ") and text.split("\nqkvc: 1\n")[0].count("\n") <= 3, "a head comment of a few lines"
+    lines = 6 if path in MASKS else 4
+    assert text.startswith("# ") and text.split("\nqkvc: 1\n")[0].count("\n") < lines, "a head comment of a few lines"
     assert max(map(len, text.splitlines())) <= 130
     assert re.fullmatch("[a-z][a-z0-9_]{0,63}", path.stem)
     spec = qkv.Spec(path)
     assert spec.name == path.stem
     names = [work.name for work in spec.workloads]
     assert names and len(set(names)) == len(names)
+    assert path not in MASKS or len(names) >= 2 and "small" in names, "a real workload and a small one"
     assert qkv.Spec(text).canonical() == spec.canonical()
     for arch in "sm_80", "sm_90a":
         source = compiler.generate(spec, arch=arch)
@@ -40,7 +43,7 @@ def test_spec(path, compiler):
 
 
 def test_template_lines():
-    folder = SPECS[0].parents[1] / "templates"
+    folder = FOLDER.parent / "templates"
     wide = [f"{path.relative_to(folder)}:{number}"
             for path in sorted(folder.rglob("*.*")) if path.is_file()
             for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]

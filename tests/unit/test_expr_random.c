@@ -222,6 +222,7 @@ static const char c_prelude[] =
     "  int d = a / b; return d - (d * b != a && (a < 0) != (b < 0)); }\n"
     "static int floor_mod_i32(int a, int b) { return b == 0 || b == -1 ? 0 : sub_i32(a, mul_i32(floor_div_i32(a, b), "
     "b)); }\n"
+    "static int bit_i32(int a, int n) { return (unsigned)n < 32u ? (int)((unsigned)a >> n & 1u) : 0; }\n"
     "static int min_i32(int a, int b) { return a < b ? a : b; }\n"
     "static int max_i32(int a, int b) { return a > b ? a : b; }\n"
     "static int abs_i32(int a) { return a < 0 ? neg_i32(a) : a; }\n"

@@ -108,7 +108,10 @@ static inline const expr *random_leaf(arena *a, const random_options *o, expr_ty
 static inline const expr *random_int(arena *a, const random_options *o, int depth) {
   static const expr_op ops[] = {EXPR_ADD, EXPR_SUB, EXPR_ADD, EXPR_SUB,      EXPR_MUL, EXPR_FLOORDIV,
                                 EXPR_MOD, EXPR_MIN, EXPR_MAX, EXPR_FLOORDIV, EXPR_NEG, EXPR_ABS};
-  int choice = random_below(15);
+  int choice = random_below(16);
+  if (choice == 15)
+    return raw(a, EXPR_BIT_OF, EXPR_INT, random_expr(a, o, EXPR_INT, depth - 1), random_expr(a, o, EXPR_INT, depth - 1),
+               NULL);
   if (choice == 12)
     return raw(a, EXPR_FLOOR, EXPR_INT, random_expr(a, o, EXPR_FLOAT, depth - 1), NULL, NULL);
   if (choice == 13)

@@ -469,6 +469,53 @@ def load(spec, device="auto", *, engine=None, **limits):
     return engine.prepare(spec, **limits)
 
 
+class _MaskCall(_Call):
+    """The arguments of a question about a mask: extents of q and k, and the parameters."""
+
+    def __init__(self, spec, batch, len_q, len_k, params):
+        self.views, self.args = {}, c.AttentionArgs()
+        for name, extents in ("q", (batch, len_q, spec.heads_q, spec.dim_qk)), ("k", (batch, len_k, spec.heads_kv,
+                                                                                       spec.dim_qk)):
+            tensor = getattr(self.args, name)
+            tensor.rank, tensor.shape = 4, (c_int64 * c.MAX_RANK)(*extents)
+        self._set_params(spec, params, None)
+        for name, view in self.views.items():
+            if view.device != "host":
+                raise c.Error(c.INVALID_ARGUMENT, "%s: masks are asked with parameters in host memory" % name)
+
+
+def visible(spec, len_q, len_k, *, batch=1, entry=0, head=0, params=None, **more):
+    """Which keys each query sees, for query head `head` of batch entry `entry`: a memoryview of bools [len_q, len_k],
+    which numpy.asarray takes as it is (flat when it is empty). Parameters as of Op.__call__."""
+    spec = _as_spec(spec)
+    call = _MaskCall(spec, batch, len_q, len_k, dict(params or {}, **more))
+    pairs = bytearray(len_q * len_k)
+    c.call("qkv_visible", spec.handle, byref(call.args), entry, head, (ctypes.c_char * len(pairs)).from_buffer(pairs))
+    return memoryview(pairs).cast("?", (len_q, len_k)) if pairs else memoryview(pairs)
+
+
+def map_mask(spec, len_q, len_k, tile, *, batch=1, entry=0, head=0, params=None, **more):
+    """The mask of one head cut into tiles of (queries, keys). Returns an object with
+
+    planned   what kernels do with each tile, a memoryview [rows, columns]: 0 skipped, 1 partial, 2 full
+    actual    what would do, found by asking the mask for every pair
+    visible   the number of visible pairs
+    analysis  the form derived from the mask and its bounds, as text
+    """
+    spec = _as_spec(spec)
+    call = _MaskCall(spec, batch, len_q, len_k, dict(params or {}, **more))
+    found = c.MaskMap(batch=entry, head=head, tile_q=tile[0], tile_k=tile[1], most=2.0**62)
+    c.call("qkv_map_mask", None, spec.handle, None, byref(call.args), byref(found))
+    try:
+        count, form = found.rows * found.columns, (found.rows, found.columns)
+        planned, actual = (memoryview(ctypes.string_at(tiles, count)).cast("B", form) if count else memoryview(b"")
+                           for tiles in (found.planned, found.actual))
+        return SimpleNamespace(planned=planned, actual=actual, visible=found.visible,
+                               analysis=ctypes.string_at(found.analysis).decode())
+    finally:
+        c.library().qkv_mask_map_free(byref(found))
+
+
 def reference(spec, q, k, v, *, out=None, lse=None, lse_with_sink=None, sink=None, params=None, **more):
     """The same computation in f64 on the CPU: the definition of right. All tensors in host memory; results are f32.
 

@@ -111,6 +111,12 @@ class AttentionArgs(_Sized):
                 ("workspace", c_void_p), ("workspace_bytes", c_size_t)]
 
 
+class MaskMap(_Sized):
+    _fields_ = [("size", c_size_t), ("batch", c_int64), ("head", c_int64), ("tile_q", c_int64), ("tile_k", c_int64),
+                ("most", c_double), ("rows", c_int64), ("columns", c_int64), ("planned", c_void_p),
+                ("actual", c_void_p), ("visible", c_double), ("analysis", c_void_p)]
+
+
 # name: (result, arguments). c_int results of qkv_status functions are checked by call().
 PROTOTYPES = {
     "qkv_status_name": (c_char_p, [c_int]),
@@ -145,6 +151,9 @@ PROTOTYPES = {
     "qkv_workspace_size": (c_size_t, [c_void_p]),
     "qkv_attention": (c_int, [c_void_p, POINTER(AttentionArgs), c_void_p]),
     "qkv_reference": (c_int, [c_void_p, POINTER(AttentionArgs)]),
+    "qkv_visible": (c_int, [c_void_p, POINTER(AttentionArgs), c_int64, c_int64, c_void_p]),
+    "qkv_map_mask": (c_int, [c_void_p, c_void_p, POINTER(BuildOptions), POINTER(AttentionArgs), POINTER(MaskMap)]),
+    "qkv_mask_map_free": (None, [POINTER(MaskMap)]),
     "qkv_time": (c_int, [c_void_p, POINTER(AttentionArgs), c_void_p, c_int, POINTER(c_double), POINTER(c_double),
                          POINTER(c_double)]),
     "qkv_work": (c_int, [c_void_p, POINTER(AttentionArgs), POINTER(c_double), POINTER(c_double)]),

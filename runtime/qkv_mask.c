@@ -1,0 +1,144 @@
+/* qkv_mask.c: a mask for the user: pair by pair, and cut into tiles as kernels cut it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "qkv_internal.h"
+
+#define DEFAULT_MOST 3e8 /* pairs: a square of 16384, some ten seconds */
+
+reference_position call_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h, int64_t i) {
+  int64_t len_q = args->q.shape[1], len_k = args->k.shape[1];
+  return (reference_position){.q = s->align == ALIGN_BOTTOM_RIGHT ? i + len_k - len_q : i,
+                              .i = i,
+                              .h = h,
+                              .hk = h / (s->heads_q / s->heads_kv),
+                              .b = b,
+                              .len_q = len_q,
+                              .len_k = len_k};
+}
+
+/* Sizes, parameters, and whether there is such an entry and head. */
+static qkv_status check(const spec *s, const qkv_attention_args *args, int64_t batch, int64_t head) {
+  qkv_status status = call_check_params(s, args);
+  if (status != QKV_OK)
+    return status;
+  if (batch < 0 || batch >= args->q.shape[0])
+    return error_set(QKV_INVALID_ARGUMENT, "batch entry %lld is not there: the batch has %lld", (long long)batch,
+                     (long long)args->q.shape[0]);
+  if (head < 0 || head >= s->heads_q)
+    return error_set(QKV_INVALID_ARGUMENT, "query head %lld is not there: the spec has %d", (long long)head,
+                     s->heads_q);
+  return QKV_OK;
+}
+
+qkv_status qkv_visible(const qkv_spec *handle, const qkv_attention_args *args, int64_t batch, int64_t head,
+                       unsigned char *visible) {
+  if (!handle || !args || !visible)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !handle ? "spec" : !args ? "args" : "visible");
+  qkv_status status = check(handle->parsed, args, batch, head);
+  if (status != QKV_OK)
+    return status;
+  const problem_eval eval = {handle->parsed, args};
+  for (int64_t i = 0; i < args->q.shape[1]; i++) {
+    reference_position at = call_position(handle->parsed, args, batch, head, i);
+    for (at.k = 0; at.k < at.len_k; at.k++)
+      *visible++ = problem_value(&eval, handle->parsed->mask, &at, 0) != 0;
+  }
+  return QKV_OK;
+}
+
+/* Queries and keys of a tile of the kernel that would run; zero when it has no tiles. */
+static qkv_status kernel_tile(const qkv_engine *e, const spec *s, const qkv_build_options *opt, int64_t *tile_q,
+                              int64_t *tile_k) {
+  const compiler_ops *compiler;
+  gen_request request = {0};
+  gen_kernel *kernel = NULL;
+  if (!e)
+    return error_set(QKV_INVALID_ARGUMENT, "engine is NULL, and the map has no tile");
+  qkv_status status = build_request(e, opt, &request, &compiler);
+  if (status == QKV_OK)
+    status = render_kernel(e, s, &request, &kernel);
+  if (status != QKV_OK)
+    return status;
+  const manifest *m = &kernel->manifest;
+  const char *keys = strstr(m->schedule, "tile_n=");
+  *tile_q = *tile_k = 0;
+  for (int n = 0; n < m->nlaunches; n++)
+    for (int f = 0; f < m->launches[n].grid.count; f++)
+      if (m->launches[n].grid.factors[f].size == SIZE_LEN_Q)
+        *tile_q = m->launches[n].grid.factors[f].per;
+  *tile_k = keys ? atoll(keys + strlen("tile_n=")) : 0;
+  if (*tile_q <= 0 || *tile_k <= 0)
+    status =
+        error_set(QKV_INVALID_ARGUMENT, "%s has no tiles: say which, by tile_q and tile_k (qkvc: --tile)", m->family);
+  gen_kernel_free(kernel);
+  return status;
+}
+
+/* Cuts the lengths into tiles and makes room for the answers. */
+static qkv_status make_tiling(const qkv_attention_args *args, const qkv_mask_map *map, mask_tiling *t) {
+  int64_t len_q = args->q.shape[1], len_k = args->k.shape[1];
+  double most = map->most > 0 ? map->most : DEFAULT_MOST;
+  t->batch = map->batch;
+  t->head = map->head;
+  t->rows = (len_q + t->tile_q - 1) / t->tile_q;
+  t->columns = (len_k + t->tile_k - 1) / t->tile_k;
+  if ((double)t->rows * (double)t->columns > 1e9)
+    return error_set(QKV_INVALID_ARGUMENT, "%lld by %lld tiles are too many; choose larger ones", (long long)t->rows,
+                     (long long)t->columns);
+  size_t count = (size_t)(t->rows * t->columns);
+  bool asked = (double)len_q * (double)len_k <= most;
+  t->planned = malloc(count + 1);
+  t->actual = asked ? malloc(count + 1) : NULL;
+  return t->planned && (t->actual || !asked) ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
+}
+
+qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *handle, const qkv_build_options *opt,
+                        const qkv_attention_args *args, qkv_mask_map *given) {
+  if (!handle || !args || !given)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !handle ? "spec" : !args ? "args" : "map");
+  qkv_mask_map map = {0};
+  qkv_status status = struct_take(&map, sizeof map, given, "map");
+  if (status == QKV_OK)
+    status = check(handle->parsed, args, map.batch, map.head);
+  if (status != QKV_OK)
+    return status;
+  if (map.tile_q < 0 || map.tile_k < 0 || !map.tile_q != !map.tile_k)
+    return error_set(QKV_INVALID_ARGUMENT, "map.tile_q and map.tile_k must both be positive, or both 0");
+  mask_tiling tiling = {.tile_q = map.tile_q, .tile_k = map.tile_k};
+  text analysis = {0};
+  if (!map.tile_q)
+    status = kernel_tile(engine, handle->parsed, opt, &tiling.tile_q, &tiling.tile_k);
+  if (status == QKV_OK)
+    status = make_tiling(args, &map, &tiling);
+  if (status == QKV_OK)
+    status = mask_tiles(handle->parsed, args, &tiling);
+  map.analysis = NULL;
+  if (status == QKV_OK) {
+    gen_explain_mask(handle->parsed, &analysis);
+    status = text_give(&analysis, &map.analysis);
+  }
+  if (status != QKV_OK) {
+    free(tiling.planned);
+    free(tiling.actual);
+    return status;
+  }
+  map.tile_q = tiling.tile_q;
+  map.tile_k = tiling.tile_k;
+  map.rows = tiling.rows;
+  map.columns = tiling.columns;
+  map.planned = tiling.planned;
+  map.actual = tiling.actual;
+  map.visible = tiling.visible;
+  return struct_give(given, &map, sizeof map, "map");
+}
+
+void qkv_mask_map_free(qkv_mask_map *map) {
+  if (!map || map->size < sizeof *map)
+    return;
+  free(map->planned);
+  free(map->actual);
+  free(map->analysis);
+  map->planned = map->actual = NULL;
+  map->analysis = NULL;
+}
