@@ -47,6 +47,24 @@ const expr *mask_successor(arena *a, const expr *v) {
   return expr_make(a, EXPR_ADD, v, expr_int(a, 1), NULL);
 }
 
+/* The greatest magnitude among a form's constant and coefficients; they are far from 2^63. */
+static int64_t greatest_factor(const linear *f) {
+  int64_t most = f->constant < 0 ? -f->constant : f->constant;
+  for (int n = 0; n < f->count; n++) {
+    int64_t c = f->terms[n].coefficient < 0 ? -f->terms[n].coefficient : f->terms[n].coefficient;
+    most = c > most ? c : most;
+  }
+  return most;
+}
+
+/* Whether f + factor * e, as a form, has no constant or coefficient that wraps: only then is it worth a proof. */
+static bool sum_fits(arena *a, const linear *f, const expr *e, int64_t factor) {
+  linear g = linear_of(a, e);
+  int64_t product;
+  return !__builtin_mul_overflow(greatest_factor(&g), factor, &product) && product >= -INT32_MAX &&
+         product <= INT32_MAX && greatest_factor(f) + (product < 0 ? -product : product) <= INT32_MAX;
+}
+
 const expr *mask_join_quotients(arena *a, const expr *e) {
   if (e->type != EXPR_INT)
     return e;
@@ -57,7 +75,7 @@ const expr *mask_join_quotients(arena *a, const expr *e) {
       bool fits = x->op == EXPR_FLOORDIV && y->op == EXPR_MOD && expr_is_const(x->args[1]) && x->args[1]->integer &&
                   expr_equal(x->args[0], y->args[0]) && expr_equal(x->args[1], y->args[1]) &&
                   f.terms[n].coefficient == f.terms[m].coefficient * x->args[1]->integer;
-      if (!fits)
+      if (!fits || !sum_fits(a, &f, x->args[0], f.terms[m].coefficient))
         continue;
       const expr *whole = expr_make(a, EXPR_MUL, expr_int(a, f.terms[m].coefficient), x->args[0], NULL);
       int kept = 0;
@@ -88,6 +106,8 @@ static linear without(arena *a, const linear *f, int n, const expr *by, int64_t 
 
 static bool prove_with(arena *a, const linear *f, int n, const expr *by, int64_t divisor, int64_t least, unsigned facts,
                        int steps) {
+  if (!sum_fits(a, f, by, f->terms[n].coefficient / divisor))
+    return false;
   linear g = without(a, f, n, by, divisor);
   return prove(a, &g, least, facts, steps - 1);
 }
@@ -164,6 +184,11 @@ static bool prove(arena *a, const linear *f, int64_t least, unsigned facts, int 
 }
 
 bool mask_at_least(arena *a, const expr *e, int64_t least, unsigned facts) {
+  if (e->op == EXPR_SUB) {
+    linear x = linear_of(a, e->args[0]);
+    if (!sum_fits(a, &x, e->args[1], -1))
+      return false;
+  }
   linear f = linear_of(a, mask_join_quotients(a, e));
   return prove(a, &f, least, facts, MOST_STEPS);
 }

@@ -245,7 +245,7 @@ static const qkv_op *find_op(session *s, const test_case *c, bool aligned, resul
   limits.schedule = c->sched[0] ? c->sched : NULL;
   if (c->dtype == QKV_F32 || (family != NULL && strstr(family, "naive") != NULL)) { /* scores in a workspace */
     limits.batch = c->b, limits.len_q = c->lq, limits.len_k = c->lk;
-  } else if (strchr(c->mask, '[') != NULL) { /* perhaps a map of tiles; the same limits for most cases, to compile less */
+  } else if (c->mask[0]) { /* perhaps a map of tiles; the same limits for most cases, to compile less */
     limits.batch = c->b < 8 ? 8 : c->b;
     limits.len_q = c->lq < 2048 ? 2048 : c->lq;
     limits.len_k = c->lk < 2048 ? 2048 : c->lk;
