@@ -4,7 +4,7 @@
 
 #include "gen.h"
 
-enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 2, SEEDS = 4 };
+enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 1, SEEDS = 4 };
 
 static const char spec_text[] = "qkvc: 1\nname: mutant\n"
                                 "attention: {heads: 3, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n";
@@ -250,7 +250,7 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   device_kernel *k;
   assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, &k), QKV_OK);
   qkv_status status = device_emu.launch(
-      f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size}, NULL);
+      f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size, l->cluster}, NULL);
   void *const memory[] = {c.q, c.k, c.v, c.o, c.lse, c.tickets};
   for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
     device_emu.free(f.d, memory[n]);
