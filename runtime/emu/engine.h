@@ -186,6 +186,7 @@ typedef struct emu_machine {
   emu_cluster clusters[EMU_BLOCKS];
   int span;             /* from a block's first thread to the next block's */
   int places;           /* for clusters */
+  bool meeting;         /* all places are in use, not the first one alone */
   int current;          /* running thread; -1: the host */
   unsigned char *arena; /* of its block */
   int ended;            /* place of a cluster whose last thread has ended; -1: none */
