@@ -307,8 +307,9 @@ static qkv_status check_launch(const device_kernel *k, const device_launch *l) {
     return error_set(QKV_INVALID_ARGUMENT, "%s: a block of %d threads; 1 to %d are possible", k->name, l->block,
                      (int)EMU_MAX_THREADS);
   if (l->cluster < 0 || l->cluster > EMU_CLUSTER || (l->cluster > 1 && l->grid % l->cluster))
-    return error_set(QKV_INVALID_ARGUMENT, "%s: %lld blocks in clusters of %d; 1 to %d that divide the grid are possible",
-                     k->name, (long long)l->grid, l->cluster, (int)EMU_CLUSTER);
+    return error_set(QKV_INVALID_ARGUMENT,
+                     "%s: %lld blocks in clusters of %d; 1 to %d that divide the grid are possible", k->name,
+                     (long long)l->grid, l->cluster, (int)EMU_CLUSTER);
   if (l->shared_bytes < 0 || l->shared_bytes > k->shared_bytes)
     return error_set(QKV_INVALID_ARGUMENT, "%s: %d bytes of shared memory, the kernel was loaded for %d", k->name,
                      l->shared_bytes, k->shared_bytes);

@@ -107,9 +107,9 @@ static size_t report_block(int block, char *out, size_t size) {
       if (strcmp(state[0], state[1]) != 0)
         break;
     }
-    int n = next - from == 1
-                ? snprintf(out + used, size - used, "%sthread %d: %s", from ? "; " : "", from, state[0])
-                : snprintf(out + used, size - used, "%sthreads %d to %d %s", from ? "; " : "", from, next - 1, state[0]);
+    int n = next - from == 1 ? snprintf(out + used, size - used, "%sthread %d: %s", from ? "; " : "", from, state[0])
+                             : snprintf(out + used, size - used, "%sthreads %d to %d %s", from ? "; " : "", from,
+                                        next - 1, state[0]);
     used += n > 0 ? (size_t)n : 0;
   }
   return used;

@@ -31,12 +31,12 @@ typedef struct engine_name {
 
 static int threads, cluster_threads; /* of all clusters, of one */
 static int engine_count[EMU_BLOCKS]; /* of each cluster */
-static int agents;           /* of the cluster that has most */
+static int agents;                   /* of the cluster that has most */
 static int stride;
 static bool has_async;   /* some asynchronous row is not empty */
 static uint32_t *clocks; /* rows x 2 flavours x stride */
 static size_t mapped;
-static uint32_t changes[EMU_THREADS];                /* of a thread's row */
+static uint32_t changes[EMU_THREADS];               /* of a thread's row */
 static uint64_t warp_stamp[EMU_THREADS / EMU_WARP]; /* sum of its lanes' changes when the warp's row was computed */
 static engine_name engines[EMU_BLOCKS * EMU_ENGINES];
 

@@ -86,8 +86,9 @@ int cluster_peer(int cta, const char *primitive) {
   if (peer == own)
     return own;
   if (!machine.blocks[peer].live)
-    fault_raise(EMU_FAULT_PEER, "%s at block %d of the cluster, which has ended: a cluster barrier at the end is missing",
-                primitive, cta);
+    fault_raise(EMU_FAULT_PEER,
+                "%s at block %d of the cluster, which has ended: a cluster barrier at the end is missing", primitive,
+                cta);
   if (!knows(me, peer))
     fault_raise(EMU_FAULT_PEER,
                 "%s at block %d of the cluster, which may not have started: a cluster barrier before it is missing",

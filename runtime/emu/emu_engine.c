@@ -1,5 +1,5 @@
-/* emu_engine.c: runs the clusters of a launch, as many at once as an emulated GPU would, their threads as fibers that go
- * on until they must wait. The policy picks who is next; a seed and a policy give the same run every time. */
+/* emu_engine.c: runs the clusters of a launch, as many at once as an emulated GPU would, their threads as fibers that
+ * go on until they must wait. The policy picks who is next; a seed and a policy give the same run every time. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -235,9 +235,7 @@ static bool ensure_stacks(int count) {
 
 /* The i-th cluster to run is first + i step, modulo their number: each once, since step has no factor in common with
  * it. */
-static struct {
-  int64_t first, step, count, next; /* next: how many have started */
-} order;
+static struct { int64_t first, step, count, next; /* next: how many have started */ } order;
 
 static void order_clusters(void) {
   int64_t count = machine.launch->grid / machine.launch->cluster;

@@ -33,8 +33,8 @@ void fault_raise(const char *kind, const char *format, ...) {
     append_list(format, args);
     va_end(args);
     int index = machine_index(thread);
-    append(" [%s, block %" PRId64 ", thread %d (warp %d, lane %d)]", machine.launch->name, machine_block()->index, index,
-           index / EMU_WARP, index % EMU_WARP);
+    append(" [%s, block %" PRId64 ", thread %d (warp %d, lane %d)]", machine.launch->name, machine_block()->index,
+           index, index / EMU_WARP, index % EMU_WARP);
   }
   fiber_leave(&machine.threads[thread].fiber, &machine.host);
 }

@@ -118,7 +118,7 @@ static void raise_race(const access *a, uint32_t number) {
   const event *e = event_of(number);
   char where[256];
   memory_describe(a->address, WORD, where, sizeof where);
-  const char *cure = e->block != a->event.block ? "no release and acquire order the blocks"
+  const char *cure = e->block != a->event.block  ? "no release and acquire order the blocks"
                      : clock_is_thread(e->agent) ? "a barrier is missing"
                                                  : "a wait for its end is missing";
   machine.fault.other_pc = e->pc;
@@ -194,9 +194,9 @@ static void touch_range(const emu_actor *actor, const void *address, int bytes, 
     fault_raise(EMU_FAULT_MEMORY, "no address space for the shadow of global memory");
   access a = {actor,
               clock_of(actor->row, PROXY_GENERIC),
-              {machine.pc, actor->name, machine_block()->index, machine.clusters[machine_cluster(machine_place())].index,
-               actor->time, (uint16_t)actor->agent, (uint16_t)machine_index(machine.current), atomic,
-               effect == EFFECT_WRITE},
+              {machine.pc, actor->name, machine_block()->index,
+               machine.clusters[machine_cluster(machine_place())].index, actor->time, (uint16_t)actor->agent,
+               (uint16_t)machine_index(machine.current), atomic, effect == EFFECT_WRITE},
               0,
               (const unsigned char *)address - offset};
   a.number = number_of(&a.event);

@@ -47,8 +47,8 @@ static int find(int block, uint32_t address, const char *primitive) {
   uint32_t offset = effect_shared(address, 8, 8, primitive);
   int number = number_at[block][offset / 8] - 1;
   if (number < 0)
-    fault_raise(EMU_FAULT_MBARRIER, "%s at offset %u%s, where no mbarrier was initialised", primitive,
-                (unsigned)offset, block == machine_place() ? "" : " of a peer");
+    fault_raise(EMU_FAULT_MBARRIER, "%s at offset %u%s, where no mbarrier was initialised", primitive, (unsigned)offset,
+                block == machine_place() ? "" : " of a peer");
   emu_actor actor = shadow_thread(machine.current, primitive);
   actor.block = block;
   shadow_use_mbarrier(&actor, offset);

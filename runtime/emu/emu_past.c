@@ -1,11 +1,12 @@
 /* emu_past.c: what orders the clusters of a launch: releases and acquires of atomics on global memory. A block alone is
  * a cluster of one.
  *
- * A past says, cluster by cluster, how far some thread is ordered after other clusters' agents: a row of times each. Pasts
- * never change once made, share their rows, and live until the launch ends. Who releases at an address leaves there
- * its own row and every past it knows; who acquires there takes what was left, at a time of its own clock. From then on
- * whoever knows that time of that clock knows the past: barriers and all other rows of emu_clock.c pass it on within
- * the cluster for free. Two relaxed atomics and a fence on either side do the same as a releasing and an acquiring one.
+ * A past says, cluster by cluster, how far some thread is ordered after other clusters' agents: a row of times each.
+ * Pasts never change once made, share their rows, and live until the launch ends. Who releases at an address leaves
+ * there its own row and every past it knows; who acquires there takes what was left, at a time of its own clock. From
+ * then on whoever knows that time of that clock knows the past: barriers and all other rows of emu_clock.c pass it on
+ * within the cluster for free. Two relaxed atomics and a fence on either side do the same as a releasing and an
+ * acquiring one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +194,8 @@ static void learn(int thread, const past *p) {
   if (!t->acquired)
     acquirers[first_thread(place) + acquirer_count[place]++] = thread;
   acquire *a = take(sizeof *a);
-  *a = (acquire){clock_of(thread, PROXY_GENERIC)[machine_agent(thread)], join(t->acquired ? t->acquired->past : NULL, p), t->acquired};
+  *a = (acquire){clock_of(thread, PROXY_GENERIC)[machine_agent(thread)],
+                 join(t->acquired ? t->acquired->past : NULL, p), t->acquired};
   t->acquired = a;
 }
 

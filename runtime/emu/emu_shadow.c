@@ -35,7 +35,7 @@ typedef struct granule {
 /* Of one block. */
 typedef struct shadow {
   granule *granules;
-  record *bytes; /* GRANULE a granule */
+  record *bytes;  /* GRANULE a granule */
   uint32_t *rows; /* agents a byte; a granule's own row is that of its first byte */
   size_t granules_mapped, bytes_mapped, rows_mapped;
 } shadow;
@@ -242,12 +242,9 @@ static void touch_granule(access *a, granule *g, uint32_t start, uint32_t low, u
 }
 
 static void touch_range(const emu_actor *actor, uint32_t offset, int bytes, emu_effect effect) {
-  access a = {actor,
-              &shadows[actor->block],
-              clock_of(actor->row, PROXY_GENERIC),
-              clock_of(actor->row, actor->proxy),
-              offset,
-              effect};
+  access a = {
+      actor, &shadows[actor->block], clock_of(actor->row, PROXY_GENERIC), clock_of(actor->row, actor->proxy), offset,
+      effect};
   for (uint32_t at = offset, end = offset + (uint32_t)bytes; at < end;) {
     uint32_t start = at / GRANULE * GRANULE, high = end - start < GRANULE ? end - start : GRANULE;
     touch_granule(&a, &a.shadow->granules[start / GRANULE], start, at - start, high);

@@ -1,6 +1,7 @@
 // Clusters of x[0] = 1, 2 or 4 blocks: a ring whose tiles each block fetches a share of, for all blocks. Which tile comes
 // next block 0 of the cluster asks of a global counter, and tells the others. p.n tiles of 32 rows of 64 16-bit elements;
-// out[0]: the counter; out[1 + t]: what all threads t saw. p.mode plants one fault; 0: none. Launch: 128 threads.
+// out[0]: the counter; out[1 + t]: what all threads t saw. p.mode plants one fault; 0: none; 21: none,
+// and out[1 + block] is how many tiles its threads saw. Launch: 128 threads.
 enum {
   STAGES = 2, ROWS = 32, TILE = ROWS * 128, CONSUMERS = 3, // warps
   FULL = STAGES * TILE, EMPTY = FULL + 8 * STAGES, TICKET_FULL = EMPTY + 8 * STAGES,
@@ -54,7 +55,7 @@ static __device__ __forceinline__ unsigned consume(const qkv_params &p, unsigned
     unsigned number = *(unsigned *)(shared_arena() + TICKET + 4 * (i % STAGES));
     warp_sync();
     if (lane == 0) mbar_arrive_remote(shared + TICKET_EMPTY + 8 * (i % STAGES), p.mode == 15 ? size : 0);
-    if (number >= p.n) return sum;
+    if (number >= p.n) return p.mode == 21 ? i : sum;
     mbar_wait(shared + FULL + 8 * (i % STAGES), i / STAGES % 2);
     for (int at = t; at < TILE / 4; at += 32 * CONSUMERS)
       sum += (at + 1) * ((const unsigned *)(shared_arena() + i % STAGES * TILE))[at];
@@ -87,6 +88,6 @@ extern "C" __global__ void __launch_bounds__(128) cluster(const __grid_constant_
     cluster_arrive();
     if (p.mode != 16) cluster_wait();
   }
-  atomic_add_i32((int *)p.out + 1 + threadIdx.x, (int)sum);
+  atomic_add_i32((int *)p.out + 1 + (p.mode == 21 ? blockIdx.x : threadIdx.x), (int)sum);
 }
 QKV_EMU_ENTRY(cluster)

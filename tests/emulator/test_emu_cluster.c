@@ -66,6 +66,29 @@ static void test_cluster_is_clean(void **state) {
   }
 }
 
+/* Clusters that live at once share the tickets, in every order, and not always alike. */
+static void test_tickets_are_shared(void **state) {
+  (void)state;
+  enum { SEEDS = 20 };
+  int alike = 0;
+  uint32_t before[CLUSTERS] = {0};
+  for (int seed = 0; seed < SEEDS; seed++) {
+    if (run((uint64_t)seed, 2, 21))
+      fail_msg("seed %d: %s", seed, error_message());
+    uint32_t sum = 0, taken[CLUSTERS];
+    for (int c = 0; c < CLUSTERS; c++) {
+      assert_int_equal(out[1 + 2 * c], out[2 + 2 * c]);
+      sum += taken[c] = out[1 + 2 * c] / CONSUMERS;
+      if (!taken[c])
+        fail_msg("seed %d: cluster %d has no tile", seed, c);
+    }
+    assert_int_equal(sum, TILES);
+    alike += memcmp(before, taken, sizeof taken) == 0;
+    memcpy(before, taken, sizeof taken);
+  }
+  assert_true(alike < SEEDS - 1);
+}
+
 static const struct {
   int mode;
   const char *kinds, *says, *fault;
@@ -113,6 +136,7 @@ static void test_mutants_are_named(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cluster_is_clean),
+      cmocka_unit_test(test_tickets_are_shared),
       cmocka_unit_test(test_mutants_are_named),
   };
   int failures = cmocka_run_group_tests(tests, setup, NULL);

@@ -141,8 +141,8 @@ static const struct mutant {
      "cluster_arrive(); // the other block's mbarriers are there, too\n"
      "  cluster_wait();",
      "", "race|bad mbarrier|peer not there", ""},
-    {"the cluster barrier at the start is not waited for", PAIR, "are there, too\n  cluster_wait();", "are there, too\n",
-     "race|bad mbarrier|peer not there", ""},
+    {"the cluster barrier at the start is not waited for", PAIR, "are there, too\n  cluster_wait();",
+     "are there, too\n", "race|bad mbarrier|peer not there", ""},
     {"no cluster barrier at the end", PAIR,
      "cluster_arrive(); // the other block may still arrive at mbarriers of this one\n"
      "  cluster_wait();",
@@ -292,7 +292,8 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   device_kernel *k;
   assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, &k), QKV_OK);
   qkv_status status = device_emu.launch(
-      f.d, k, &(device_launch){GRID * l->cluster, l->block, l->shared_bytes, params, (size_t)m->params_size, l->cluster}, NULL);
+      f.d, k,
+      &(device_launch){GRID * l->cluster, l->block, l->shared_bytes, params, (size_t)m->params_size, l->cluster}, NULL);
   void *const memory[] = {c.q, c.k, c.v, c.o, c.lse, c.tickets};
   for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
     device_emu.free(f.d, memory[n]);

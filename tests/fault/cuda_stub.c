@@ -101,8 +101,7 @@ typedef struct launch_config {
   const unsigned *attributes;
   unsigned count;
 } launch_config;
-STUB(cuLaunchKernelEx, (const launch_config *config, void *kernel, void **params, void **extra),
-     NEED_CONTEXT;
+STUB(cuLaunchKernelEx, (const launch_config *config, void *kernel, void **params, void **extra), NEED_CONTEXT;
      (void)kernel, (void)params, (void)extra;
      if (config->count != 1 || config->attributes[0] != 4 || config->grid[0] % config->attributes[2]) return 1;
      stub_launches++)
