@@ -10,6 +10,7 @@
 //% local query_in_registers = schedule.q_registers == 1
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
+//% local leads = cluster and "< CLUSTER" or "== 0"
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% header()
@@ -30,7 +31,7 @@ constexpr int TILE_QUERIES = TILE_M / GROUP; // of a tile, each with the GROUP q
 constexpr int TILE_ROWS = TILE_QUERIES * GROUP; // in use
 //% end
 //% if cluster then
-constexpr int CLUSTER = $(schedule.cluster); // blocks that work on neighbouring tiles of rows and share the tiles of keys
+constexpr int CLUSTER = $(schedule.cluster); // blocks with neighbouring tiles of rows, which share the tiles of keys
 constexpr int CLUSTER_ROWS = CLUSTER * $(layout.packed and "TILE_QUERIES" or "TILE_M");
 //% end
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
@@ -173,7 +174,7 @@ static __device__ __forceinline__ void middle_steps(
 // A warpgroup's 64 rows of every tile of rows.
 static __device__ __forceinline__ void consume(const qkv_params &p, unsigned shared, int warpgroup) {
   consumer c;
-  c.shared = shared, c.warpgroup = warpgroup, c.lane = threadIdx.x % 32, c.leader = threadIdx.x % 128 $(cluster and "< CLUSTER" or "== 0");
+  c.shared = shared, c.warpgroup = warpgroup, c.lane = threadIdx.x % 32, c.leader = threadIdx.x % 128 $(leads);
   work_queue queue;
   //% if taking_turns then
   if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's

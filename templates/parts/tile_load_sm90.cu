@@ -2,6 +2,7 @@
 //% local packed = kernel.layout.packed
 //% local cluster = schedule.cluster > 1
 //% local load_keys = cluster and "tma_load_4d_multicast_evict_last" or "tma_load_4d_evict_last"
+//% local wait, mask = cluster and "mbar_wait_cluster" or "mbar_wait", cluster and ", (1 << CLUSTER) - 1" or ""
 //% local rows_of_keys = cluster and "tile * TILE_N + share" or "tile * TILE_N"
 //% local loads = {
 //%   {what = "The rows of a tile of Q", name = "query", tensor = "q", kind = "Q",
@@ -31,12 +32,12 @@ static __device__ __forceinline__ void load_$(load.name)(
 //%   else
   const unsigned full = shared + $(load.kind)_FULL + 8 * ring.stage(), to = shared + $(load.offset);
 //%   end
-  $(load.shared and "mbar_wait_cluster" or "mbar_wait")(shared + $(load.kind)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
+  $(load.shared and wait or "mbar_wait")(shared + $(load.kind)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
   mbar_arrive_expect_tx(full, $(load.bytes));
 #pragma unroll
   for (int panel = 0; panel < $(load.panels); ++panel)
     $(load.copy)(to + panel * $(load.kind)_PANEL, &p.$(load.tensor)_map, full,
-    $((" "):rep(#load.copy)) panel * $(load.width), $(load.rows), head, b$(load.shared and ", (1 << CLUSTER) - 1" or ""));
+    $((" "):rep(#load.copy)) panel * $(load.width), $(load.rows), head, b$(load.shared and mask or ""));
   ring.advance();
 }
 

@@ -4,7 +4,10 @@
 //% local packed = kernel.layout.packed
 //% local fit_factor = packed and "" or "GROUP * "
 //% local cluster = schedule.cluster > 1
-//% local block, blocks = cluster and "blockIdx.x / CLUSTER" or "blockIdx.x", cluster and "gridDim.x / CLUSTER" or "gridDim.x"
+//% local block, blocks = "blockIdx.x", "gridDim.x"
+//% if cluster then block, blocks = "blockIdx.x / CLUSTER", "gridDim.x / CLUSTER" end
+//% local wait, arrive, at = "mbar_wait", "mbar_arrive", ""
+//% if cluster then wait, arrive, at = "mbar_wait_cluster", "mbar_arrive_remote", ", 0" end
 //% local queries, heads = packed and "TILE_QUERIES" or "TILE_M", packed and "HEADS_KV" or "HEADS_Q"
 //% local rows = cluster and "CLUSTER_ROWS" or queries -- of a work
 // A tile of rows$(packed and ": from query row_begin on, from query head h on" or "").
@@ -104,10 +107,10 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
 
 static __device__ __forceinline__ unsigned take_work(
     const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
-  $(cluster and "mbar_wait_cluster" or "mbar_wait")(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
+  $(wait)(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
   const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage());
   warp_sync();
-  if (lane == 0) $(cluster and "mbar_arrive_remote" or "mbar_arrive")(shared + TICKET_EMPTY + 8 * queue.tickets.stage()$(cluster and ", 0" or ""));
+  if (lane == 0) $(arrive)(shared + TICKET_EMPTY + 8 * queue.tickets.stage()$(at));
   queue.tickets.advance();
   return number;
 }
@@ -119,7 +122,11 @@ struct work_queue {
 static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {}
 
 //%   if schedule.scheduler == 1 then
-// The $(cluster and "cluster" or "block")'s share: one of every round of $(blocks), there and back, so that long and short ones even out.
+//%     if cluster then
+// The cluster's share: one of every round of all clusters, there and back, so that long and short ones even out.
+//%     else
+// The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
+//%     end
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
   const unsigned round = queue.round++;
   //%     if cluster then

@@ -1,5 +1,5 @@
-// Clusters of x[0] = 1, 2 or 4 blocks: a ring whose tiles each block fetches a share of, for all blocks. Which tile comes
-// next block 0 of the cluster asks of a global counter, and tells the others. p.n tiles of 32 rows of 64 16-bit elements;
+// Clusters of x[0] = 1, 2 or 4 blocks: a ring whose tiles each block fetches a share of, for all blocks. Which tile
+// comes next block 0 of the cluster asks of a global counter, and tells the others. p.n tiles of 32 x 64 elements;
 // out[0]: the counter; out[1 + t]: what all threads t saw. p.mode plants one fault; 0: none; 21: none,
 // and out[1 + block] is how many tiles its threads saw. Launch: 128 threads.
 enum {

@@ -66,7 +66,7 @@ static void test_cluster_is_clean(void **state) {
   }
 }
 
-/* Clusters that live at once share the tickets, in every order, and not always alike. */
+/* Clusters that live at once, two of the three, share the tickets, in every order, and not always alike. */
 static void test_tickets_are_shared(void **state) {
   (void)state;
   enum { SEEDS = 20 };
@@ -76,12 +76,14 @@ static void test_tickets_are_shared(void **state) {
     if (run((uint64_t)seed, 2, 21))
       fail_msg("seed %d: %s", seed, error_message());
     uint32_t sum = 0, taken[CLUSTERS];
+    int sharing = 0;
     for (int c = 0; c < CLUSTERS; c++) {
       assert_int_equal(out[1 + 2 * c], out[2 + 2 * c]);
       sum += taken[c] = out[1 + 2 * c] / CONSUMERS;
-      if (!taken[c])
-        fail_msg("seed %d: cluster %d has no tile", seed, c);
+      sharing += taken[c] > 0;
     }
+    if (sharing < 2)
+      fail_msg("seed %d: one cluster took all tickets", seed);
     assert_int_equal(sum, TILES);
     alike += memcmp(before, taken, sizeof taken) == 0;
     memcpy(before, taken, sizeof taken);
