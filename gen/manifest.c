@@ -1,13 +1,13 @@
 /* manifest.c: the text form of a manifest and the sizes it rules.
  *
- *   manifest 2
+ *   manifest 3
  *   family attention_forward_sm80
  *   variant 0123456789abcdef0123456789abcdef
  *   schedule tile_m=128,tile_n=64          ("-" when the family has no axes)
  *   arch sm_80
  *   aligned16 1
  *   params_size 256
- *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM FACTOR...   a factor is len_q/128
+ *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM CLUSTER FACTOR...   a factor is len_q/128
  *   region NAME BYTES ZEROED FACTOR...
  *   field NAME TYPE OFFSET SOURCE
  *   end
@@ -102,11 +102,11 @@ static void write_rule(const manifest_rule *rule, text *out) {
 }
 
 void manifest_write(const manifest *m, text *out) {
-  text_printf(out, "manifest 2\nfamily %s\nvariant %s\nschedule %s\narch %s\naligned16 %d\nparams_size %d\n", m->family,
+  text_printf(out, "manifest 3\nfamily %s\nvariant %s\nschedule %s\narch %s\naligned16 %d\nparams_size %d\n", m->family,
               m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, m->aligned16, m->params_size);
   for (int n = 0; n < m->nlaunches; n++) {
     const manifest_launch *l = &m->launches[n];
-    text_printf(out, "launch %s %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm);
+    text_printf(out, "launch %s %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster);
     write_rule(&l->grid, out);
   }
   for (int n = 0; n < m->nregions; n++) {
@@ -186,8 +186,9 @@ static void read_launch(reader *r, manifest *m) {
   launch->block = read_number(r);
   launch->shared_bytes = read_number(r);
   launch->blocks_per_sm = read_number(r);
+  launch->cluster = read_number(r);
   read_rule(r, &launch->grid);
-  r->bad = r->bad || launch->block < 1;
+  r->bad = r->bad || launch->block < 1 || launch->cluster < 1 || launch->cluster > MANIFEST_MAX_CLUSTER;
 }
 
 static void read_region(reader *r, manifest *m) {
@@ -223,7 +224,7 @@ static void read_line(reader *r, manifest *m) {
   char key[16];
   read_word(r, key, sizeof key);
   if (strcmp(key, "manifest") == 0)
-    r->bad = r->bad || read_number(r) != 2;
+    r->bad = r->bad || read_number(r) != 3;
   else if (strcmp(key, "family") == 0)
     read_word(r, m->family, sizeof m->family);
   else if (strcmp(key, "variant") == 0)

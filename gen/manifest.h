@@ -16,6 +16,7 @@ enum {
   MANIFEST_MAX_FACTORS = 6,
   MANIFEST_MAX_FIELDS = 160,
   MANIFEST_MAX_REGIONS = 4,
+  MANIFEST_MAX_CLUSTER = 8, /* what every GPU with clusters has */
   MANIFEST_MAX_PARAMS = 4096, /* bytes of the parameter struct, as CUDA allows */
   MANIFEST_NAME = 64
 };
@@ -50,8 +51,9 @@ typedef struct manifest_launch {
   char entry[MANIFEST_NAME]; /* extern "C" name */
   int block;                 /* threads */
   int shared_bytes;          /* dynamic shared memory */
-  manifest_rule grid;        /* grid.x; grid.y = grid.z = 1 */
+  manifest_rule grid;        /* clusters in x; grid.y = grid.z = 1 */
   int blocks_per_sm;         /* > 0: a persistent kernel; the grid is at most this many blocks for every SM */
+  int cluster;               /* blocks of a cluster; 1: the grid counts blocks */
 } manifest_launch;
 
 /* A part of the workspace: `bytes` times the rule, at an offset aligned to 256. */

@@ -40,6 +40,19 @@ enum { CUDA_CAPTURE_RELAXED = 2 };
 /* CUfunction_attribute */
 enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
 
+/* CUlaunchAttribute and CUlaunchConfig of cuLaunchKernelEx. */
+enum { CUDA_LAUNCH_CLUSTER_DIMENSION = 4 };
+typedef struct CUlaunchAttribute {
+  int id;
+  _Alignas(8) unsigned value[16]; /* of a union of 64 bytes: the cluster's x, y, z */
+} CUlaunchAttribute;
+typedef struct CUlaunchConfig {
+  unsigned grid[3], block[3], shared_bytes;
+  CUstream stream;
+  const CUlaunchAttribute *attributes;
+  unsigned attribute_count;
+} CUlaunchConfig;
+
 /* CUtensorMap: data types by element size (the engine moves bits), interleave, swizzle, L2 promotion, fill. */
 enum {
   CUDA_TENSOR_UINT16 = 1,
@@ -86,6 +99,8 @@ enum {
   X(launch, cuLaunchKernel,                                                                                            \
     (void *function_or_kernel, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,  \
      unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra))                           \
+  X(launch_ex, cuLaunchKernelEx,                                                                                       \
+    (const CUlaunchConfig *config, void *function_or_kernel, void **params, void **extra))                             \
   X(memory_set, cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream))             \
   X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \
     (void *map, int data_type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,            \

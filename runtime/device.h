@@ -29,6 +29,7 @@ typedef struct device_launch {
   int shared_bytes;      /* dynamic */
   const void *params;    /* the parameter struct */
   size_t params_size;
+  int cluster;           /* blocks of a cluster, a divisor of the grid, at most 8; 0 and 1: no clusters */
 } device_launch;
 
 /* What the compiler reports of one entry. registers < 0: unknown. The last two lines count its messages. */

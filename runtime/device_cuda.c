@@ -271,11 +271,30 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
   return *out = k, QKV_OK;
 }
 
+static qkv_status launch_clusters(const cuda_device *d, const device_kernel *k, const device_launch *l,
+                                  qkv_stream stream, void **params) {
+  const CUlaunchAttribute cluster = {.id = CUDA_LAUNCH_CLUSTER_DIMENSION, .value = {(unsigned)l->cluster, 1, 1}};
+  const CUlaunchConfig config = {.grid = {(unsigned)l->grid, 1, 1},
+                                 .block = {(unsigned)l->block, 1, 1},
+                                 .shared_bytes = (unsigned)l->shared_bytes,
+                                 .stream = (CUstream)stream,
+                                 .attributes = &cluster,
+                                 .attribute_count = 1};
+  qkv_status status;
+  if (l->grid % l->cluster)
+    return error_set(QKV_INVALID_ARGUMENT, "%s: %lld blocks in clusters of %d", k->name, (long long)l->grid,
+                     l->cluster);
+  IN_CONTEXT(d, WORKING, status, k->name, launch_ex(&config, k->handle, params, NULL));
+  return status;
+}
+
 static qkv_status cuda_launch(device *base, device_kernel *k, const device_launch *l, qkv_stream stream) {
   const cuda_device *d = as_cuda(base);
   /* The driver copies the parameters; it does not write to them. */
   void *params[1];
   memcpy(params, &l->params, sizeof params);
+  if (l->cluster > 1)
+    return launch_clusters(d, k, l, stream, params);
   qkv_status status;
   IN_CONTEXT(d, WORKING, status, k->name,
              launch(k->handle, (unsigned)l->grid, 1, 1, (unsigned)l->block, 1, 1, (unsigned)l->shared_bytes,

@@ -99,7 +99,7 @@ static qkv_status emu_info(device *d, qkv_device_info *out) {
   snprintf(out->kind, sizeof out->kind, "emu");
   snprintf(out->arch, sizeof out->arch, "sm_80");
   out->ordinal = 0;
-  out->sm_count = 4; /* small, so that splits and grids larger than the machine are exercised */
+  out->sm_count = EMU_SM_COUNT;
   out->compute_major = 8;
   out->compute_minor = 0;
   out->l2_bytes = 4 << 20;
@@ -306,6 +306,10 @@ static qkv_status check_launch(const device_kernel *k, const device_launch *l) {
   if (l->block < 1 || l->block > EMU_MAX_THREADS)
     return error_set(QKV_INVALID_ARGUMENT, "%s: a block of %d threads; 1 to %d are possible", k->name, l->block,
                      (int)EMU_MAX_THREADS);
+  if (l->cluster < 0 || l->cluster > EMU_CLUSTER || (l->cluster > 1 && l->grid % l->cluster))
+    return error_set(QKV_INVALID_ARGUMENT,
+                     "%s: %lld blocks in clusters of %d; 1 to %d that divide the grid are possible", k->name,
+                     (long long)l->grid, l->cluster, (int)EMU_CLUSTER);
   if (l->shared_bytes < 0 || l->shared_bytes > k->shared_bytes)
     return error_set(QKV_INVALID_ARGUMENT, "%s: %d bytes of shared memory, the kernel was loaded for %d", k->name,
                      l->shared_bytes, k->shared_bytes);
@@ -320,8 +324,18 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
   qkv_status status = check_launch(k, l);
   if (status)
     return status;
-  emu_launch launch = {k->entry,       k->name,        l->grid,         l->block, l->shared_bytes, l->params,
-                       l->params_size, k->module->low, k->module->high, d->seed,  d->policy};
+  emu_launch launch = {.entry = k->entry,
+                       .name = k->name,
+                       .grid = l->grid,
+                       .block = l->block,
+                       .cluster = l->cluster > 1 ? l->cluster : 1,
+                       .shared_bytes = l->shared_bytes,
+                       .params = l->params,
+                       .params_size = l->params_size,
+                       .image_low = k->module->low,
+                       .image_high = k->module->high,
+                       .seed = d->seed,
+                       .policy = d->policy};
   emu_fault fault;
   emu_lock();
   bool ok = machine_run(&launch);

@@ -202,13 +202,16 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
     const manifest_launch *l = &k->manifest.launches[n];
     device_launch launch = {.grid = manifest_rule_value(&l->grid, call->sizes),
                             .block = l->block,
+                            .cluster = l->cluster,
                             .shared_bytes = l->shared_bytes,
                             .params = params,
                             .params_size = (size_t)k->manifest.params_size};
-    if (launch.grid < 0 || launch.grid > INT32_MAX)
+    if (launch.grid < 0 || launch.grid > INT32_MAX / l->cluster)
       return grid_too_large(l, call->sizes);
-    if (l->blocks_per_sm > 0 && launch.grid > (int64_t)l->blocks_per_sm * op->engine->info.sm_count)
-      launch.grid = (int64_t)l->blocks_per_sm * op->engine->info.sm_count;
+    int64_t resident = (int64_t)l->blocks_per_sm * op->engine->info.sm_count / l->cluster;
+    if (l->blocks_per_sm > 0 && launch.grid > resident)
+      launch.grid = resident > 0 ? resident : 1;
+    launch.grid *= l->cluster;
     if (launch.grid == 0) /* a launch over an extent that is 0 has nothing to do */
       continue;
     qkv_status status = e->ops->launch(e->device, k->kernels[n], &launch, stream);

@@ -7,7 +7,7 @@
  *
  * A kernel is a shared object that exports `qkv_emu_bind` (receives the api) and its extern "C" entries. GPU threads
  * are fibers on one OS thread; a fiber runs until it waits at a barrier or a collective. Shared memory is one arena per
- * block; shared addresses (the result of smem_addr) are 32-bit offsets from the arena's start plus EMU_SHARED_BASE. */
+ * block, at the same addresses in all of them; shared addresses (the result of smem_addr) are 32-bit offsets from the arena's start plus EMU_SHARED_BASE. */
 #ifndef RUNTIME_EMU_H
 #define RUNTIME_EMU_H
 
@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-  EMU_ABI = 3,
+  EMU_ABI = 4,
   EMU_SHARED_BASE = 1024, /* shared addresses start here, so that 0 is never valid */
   EMU_SHARED_MAX = 256 * 1024
 };
@@ -73,6 +73,7 @@ typedef struct emu_api {
   int (*cluster_rank)(void);
   void (*cluster_arrive)(void);
   void (*cluster_wait)(void);
+  void (*store_remote)(uint32_t address, uint32_t value, int cta); /* into shared memory of a block of the cluster */
 
   /* Collectives: each lane passes its operand, gets its result. */
   uint32_t (*shuffle_xor)(uint32_t value, int lane_mask);
@@ -100,9 +101,10 @@ typedef struct emu_api {
   void (*mbar_fence)(void);
   void (*mbar_arrive)(uint32_t mbar, int bytes); /* bytes: of expect_tx, 0 without */
   void (*mbar_arrive_remote)(uint32_t mbar, int cta);
-  void (*mbar_wait)(uint32_t mbar, int parity);
+  void (*mbar_wait)(uint32_t mbar, int parity, int cluster); /* cluster: acquires from the whole cluster */
 
-  /* Tensor copies: `map` is what the device's tensor_map op encoded; rank coordinates. */
+  /* Tensor copies: `map` is what the device's tensor_map op encoded; rank coordinates. cta_mask 0: to the own block;
+   * else to each of these blocks of the cluster. */
   void (*tma_prefetch)(const void *map);
   void (*tma_load)(uint32_t to, const void *map, uint32_t mbar, int rank, const int *coordinates, int cta_mask);
   void (*tma_store)(const void *map, uint32_t from, int rank, const int *coordinates);

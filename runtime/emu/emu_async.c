@@ -20,7 +20,8 @@ static void land(emu_copy *copy) {
 static void land_some(void) {
   if (machine.launch->policy != EMU_RANDOM || machine_random(4))
     return;
-  emu_thread *thread = &machine.threads[machine_random((uint32_t)machine.launch->block)];
+  int first = machine_first(machine_place());
+  emu_thread *thread = &machine.threads[first + (int)machine_random((uint32_t)machine.launch->block)];
   if (thread->copy_count)
     land(&thread->copies[machine_random((uint32_t)thread->copy_count)]);
 }
@@ -78,8 +79,9 @@ void async_wait(int groups_left) {
   if (!count)
     return;
   land_first(thread, count);
+  emu_actor actor = shadow_thread(me, NULL);
   for (int i = 0; i < count; i++)
-    shadow_land(me, thread->copies[i].offset, thread->copies[i].bytes, clock_of(me, PROXY_GENERIC)[me]);
+    shadow_land(actor.block, actor.agent, thread->copies[i].offset, thread->copies[i].bytes, actor.time);
   thread->copy_count -= count;
   memmove(thread->copies, thread->copies + count, (size_t)thread->copy_count * sizeof *thread->copies);
   land_some();

@@ -26,7 +26,7 @@ static void check_company(int id) {
 /* Checks an arrival of the running thread and counts it. True: it was the last one. */
 static bool arrive(int id, int threads) {
   check_arguments(id, threads);
-  emu_barrier *barrier = &machine.barriers[id];
+  emu_barrier *barrier = &machine_block()->barriers[id];
   if (barrier->arrived && barrier->expected != threads)
     fault_raise(EMU_FAULT_BARRIER, "barrier %d for %d threads, but others came to it for %d", id, threads,
                 barrier->expected);
@@ -36,9 +36,9 @@ static bool arrive(int id, int threads) {
 
 /* Lets those who wait go on; `me` is one of them and runs, or -1. */
 static void complete(int id, int me) {
-  emu_barrier *barrier = &machine.barriers[id];
-  int members[EMU_MAX_THREADS], count = 0;
-  for (int t = 0; t < machine.launch->block; t++) {
+  emu_barrier *barrier = &machine_block()->barriers[id];
+  int members[EMU_MAX_THREADS], count = 0, first = machine_first(machine_place());
+  for (int t = first; t < first + machine.launch->block; t++) {
     if (machine.threads[t].barrier != id)
       continue;
     members[count++] = t;
@@ -47,7 +47,7 @@ static void complete(int id, int me) {
     if (t != me)
       machine_wake(t);
   }
-  int row = clock_barrier_row(id);
+  int row = clock_barrier_row(machine_place(), id);
   if (count)
     clock_join(members, count, barrier->announced ? row : -1);
   if (barrier->announced)
@@ -69,79 +69,65 @@ void barrier_block(int id, int threads) {
 
 void barrier_arrive(int id, int threads) {
   bool last = arrive(id, threads);
-  machine.barriers[id].announced = true;
-  clock_release(machine.current, clock_barrier_row(id));
+  machine_block()->barriers[id].announced = true;
+  clock_release(machine.current, clock_barrier_row(machine_place(), id));
   if (last)
     complete(id, -1);
-}
-
-/* ---- The cluster: this block alone ---- */
-
-int barrier_cluster_rank(void) {
-  return 0;
-}
-
-void barrier_cluster_arrive(void) {
-  emu_thread *thread = &machine.threads[machine.current];
-  if (thread->cluster > machine.cluster_phase)
-    fault_raise(EMU_FAULT_BARRIER, "cluster_arrive for the second time without cluster_wait");
-  thread->cluster++;
-  clock_release(machine.current, clock_barrier_row(EMU_BARRIERS));
-  if (++machine.cluster_arrived < machine.launch->block)
-    return;
-  machine.cluster_arrived = 0;
-  machine.cluster_phase++;
-  for (int t = 0; t < machine.launch->block; t++)
-    if (machine.threads[t].at_cluster) {
-      machine.threads[t].at_cluster = false;
-      machine_wake(t);
-    }
-}
-
-void barrier_cluster_wait(void) {
-  emu_thread *thread = &machine.threads[machine.current];
-  if (thread->cluster == 0)
-    fault_raise(EMU_FAULT_BARRIER, "cluster_wait without cluster_arrive");
-  if (machine.cluster_phase < thread->cluster) {
-    thread->at_cluster = true;
-    machine_wait();
-  }
-  clock_acquire(machine.current, clock_barrier_row(EMU_BARRIERS));
 }
 
 /* ---- Report ---- */
 
 static void describe(int t, char *out, size_t size) {
   const emu_thread *thread = &machine.threads[t];
+  const emu_barrier *barrier = thread->barrier >= 0 ? &machine.blocks[thread->block].barriers[thread->barrier] : NULL;
   if (thread->done)
     snprintf(out, size, "have ended");
-  else if (thread->barrier >= 0)
-    snprintf(out, size, "wait at barrier %d (%d of %d arrived)", thread->barrier,
-             machine.barriers[thread->barrier].arrived, machine.barriers[thread->barrier].expected);
+  else if (barrier)
+    snprintf(out, size, "wait at barrier %d (%d of %d arrived)", thread->barrier, barrier->arrived, barrier->expected);
   else if (thread->mbarrier >= 0)
     mbarrier_describe(t, out, size);
   else if (thread->at_wgmma)
-    snprintf(out, size, "wait for the other warps of warpgroup %d to issue wgmma", t / EMU_WARPGROUP);
+    snprintf(out, size, "wait for the other warps of warpgroup %d to issue wgmma", machine_index(t) / EMU_WARPGROUP);
   else if (thread->at_cluster)
-    snprintf(out, size, "wait in cluster_wait (%d of %d arrived)", machine.cluster_arrived, machine.launch->block);
+    snprintf(out, size, "wait in cluster_wait (%d of %d arrived)",
+             machine.clusters[machine_cluster(thread->block)].arrived, machine.launch->cluster * machine.launch->block);
   else
-    snprintf(out, size, "wait for the other lanes of warp %d", t / EMU_WARP);
+    snprintf(out, size, "wait for the other lanes of warp %d", machine_index(t) / EMU_WARP);
 }
 
-void barrier_report(char *out, size_t size) {
+/* Threads that follow each other and wait alike are one entry. Returns the length of what it would print. */
+static size_t report_block(int block, char *out, size_t size) {
   size_t used = 0;
   char state[2][160];
-  out[0] = 0;
-  for (int first = 0, next; first < machine.launch->block && used < size; first = next) {
-    describe(first, state[0], sizeof state[0]);
-    for (next = first + 1; next < machine.launch->block; next++) {
-      describe(next, state[1], sizeof state[1]);
+  int first = machine_first(block);
+  for (int from = 0, next; from < machine.launch->block && used < size; from = next) {
+    describe(first + from, state[0], sizeof state[0]);
+    for (next = from + 1; next < machine.launch->block; next++) {
+      describe(first + next, state[1], sizeof state[1]);
       if (strcmp(state[0], state[1]) != 0)
         break;
     }
-    int n = next - first == 1 ? snprintf(out + used, size - used, "%sthread %d: %s", first ? "; " : "", first, state[0])
-                              : snprintf(out + used, size - used, "%sthreads %d to %d %s", first ? "; " : "", first,
-                                         next - 1, state[0]);
+    int n = next - from == 1 ? snprintf(out + used, size - used, "%sthread %d: %s", from ? "; " : "", from, state[0])
+                             : snprintf(out + used, size - used, "%sthreads %d to %d %s", from ? "; " : "", from,
+                                        next - 1, state[0]);
     used += n > 0 ? (size_t)n : 0;
   }
+  return used;
+}
+
+/* The first cluster that hangs; its blocks by name when there are several. */
+int barrier_report(char *out, size_t size) {
+  int place = 0, blocks = machine.launch->cluster;
+  while (place < machine.places - 1 && !machine.clusters[place].live)
+    place++;
+  size_t used = 0;
+  out[0] = 0;
+  for (int block = place * blocks; block < (place + 1) * blocks && used < size; block++) {
+    if (blocks > 1)
+      used += (size_t)snprintf(out + used, size - used, "%sblock %lld: ", used ? "; " : "",
+                               (long long)machine.blocks[block].index);
+    if (used < size)
+      used += report_block(block, out + used, size - used);
+  }
+  return place * blocks;
 }

@@ -1,6 +1,7 @@
 /* emu_clock.c: who is ordered after whom. A row is a vector clock: for every agent the latest of its times that the
  * row's owner is ordered after. Rows belong to threads, to barriers (what those who came by bar_arrive released), to
- * mbarriers (released by arrivals; handed to waiters) and, derived, to warps.
+ * mbarriers (released by arrivals; handed to waiters), to clusters and, derived, to warps. Agents are numbered within
+ * their cluster: rows of one cluster say nothing of another.
  *
  * Every row has two flavours. The generic one orders plain accesses. The asynchronous one counts a thread's writes only
  * as far as the thread has fenced them (fence.proxy.async) before it released them; engines are counted in both. An
@@ -15,24 +16,41 @@
 
 #include "engine.h"
 
-enum { ROWS_BEHIND_THREADS = EMU_BARRIERS + 1 + 2 * EMU_MBARRIERS + EMU_MAX_WARPS };
+/* Behind the rows of all threads: those of the barriers of clusters and of blocks, of mbarriers, of warps. */
+enum {
+  CLUSTER_ROWS = 2 * EMU_BLOCKS,
+  BARRIER_ROWS = EMU_BLOCKS * EMU_BARRIERS,
+  MBARRIER_ROWS = EMU_BLOCKS * EMU_MBARRIERS * SIDES,
+  ROWS_BEHIND_THREADS = CLUSTER_ROWS + BARRIER_ROWS + MBARRIER_ROWS + EMU_THREADS / EMU_WARP
+};
 
 typedef struct engine_name {
   emu_engine_kind kind;
-  int number;
+  int number, rank; /* rank: of its block */
 } engine_name;
 
-static int threads, agents, stride;
+static int threads, cluster_threads; /* of all clusters, of one */
+static int engine_count[EMU_BLOCKS]; /* of each cluster */
+static int agents;                   /* of the cluster that has most */
+static int stride;
 static bool has_async;   /* some asynchronous row is not empty */
 static uint32_t *clocks; /* rows x 2 flavours x stride */
 static size_t mapped;
-static uint32_t changes[EMU_MAX_THREADS];  /* of a thread's row */
-static uint64_t warp_stamp[EMU_MAX_WARPS]; /* sum of its lanes' changes when the warp's row was computed */
-static engine_name engines[EMU_ENGINES];
+static uint32_t changes[EMU_THREADS];               /* of a thread's row */
+static uint64_t warp_stamp[EMU_THREADS / EMU_WARP]; /* sum of its lanes' changes when the warp's row was computed */
+static engine_name engines[EMU_BLOCKS * EMU_ENGINES];
 
-bool clock_start_block(int count) {
-  stride = count + EMU_ENGINES;
-  size_t bytes = (size_t)(count + ROWS_BEHIND_THREADS) * 2 * (size_t)stride * sizeof *clocks;
+static uint32_t *row_of(int row, emu_proxy proxy) {
+  return clocks + ((size_t)row * 2 + (size_t)proxy) * (size_t)stride;
+}
+
+bool clock_start_launch(void) {
+  cluster_threads = machine.launch->cluster * machine.span;
+  threads = machine.places * cluster_threads;
+  agents = cluster_threads;
+  stride = cluster_threads + machine.launch->cluster * EMU_ENGINES;
+  has_async = false;
+  size_t bytes = (size_t)(threads + ROWS_BEHIND_THREADS) * 2 * (size_t)stride * sizeof *clocks;
   if (bytes > mapped) {
     clock_free();
     void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -41,15 +59,26 @@ bool clock_start_block(int count) {
     clocks = map;
     mapped = bytes;
   }
-  threads = agents = count;
-  /* The rows of warps need no clearing, and those of mbarriers are cleared by their init. */
-  memset(clocks, 0, (size_t)(count + EMU_BARRIERS + 1) * 2 * (size_t)stride * sizeof *clocks);
-  memset(changes, 0, sizeof changes);
-  memset(warp_stamp, 0, sizeof warp_stamp);
-  has_async = false;
-  for (int t = 0; t < count; t++)
-    clocks[(size_t)t * 2 * (size_t)stride + (size_t)t] = 1;
   return true;
+}
+
+static int warp_row(int warp) {
+  return threads + CLUSTER_ROWS + BARRIER_ROWS + MBARRIER_ROWS + warp;
+}
+
+/* The rows of mbarriers are cleared by their init. */
+void clock_start_cluster(int cluster) {
+  int first = cluster * cluster_threads, size = machine.launch->cluster;
+  size_t row = 2 * (size_t)stride * sizeof *clocks;
+  memset(row_of(first, PROXY_GENERIC), 0, (size_t)cluster_threads * row);
+  memset(row_of(clock_cluster_row(cluster, false), PROXY_GENERIC), 0, 2 * row);
+  memset(row_of(clock_barrier_row(cluster * size, 0), PROXY_GENERIC), 0, (size_t)(size * EMU_BARRIERS) * row);
+  memset(row_of(warp_row(first / EMU_WARP), PROXY_GENERIC), 0, (size_t)(cluster_threads / EMU_WARP) * row);
+  memset(&changes[first], 0, (size_t)cluster_threads * sizeof *changes);
+  memset(&warp_stamp[first / EMU_WARP], 0, (size_t)(cluster_threads / EMU_WARP) * sizeof *warp_stamp);
+  engine_count[cluster] = 0;
+  for (int t = 0; t < cluster_threads; t++)
+    row_of(first + t, PROXY_GENERIC)[t] = 1;
 }
 
 void clock_free(void) {
@@ -57,10 +86,6 @@ void clock_free(void) {
     munmap(clocks, mapped);
   clocks = NULL;
   mapped = 0;
-}
-
-static uint32_t *row_of(int row, emu_proxy proxy) {
-  return clocks + ((size_t)row * 2 + (size_t)proxy) * (size_t)stride;
 }
 
 const uint32_t *clock_of(int row, emu_proxy proxy) {
@@ -71,42 +96,60 @@ int clock_agents(void) {
   return agents;
 }
 
-int clock_barrier_row(int barrier) {
-  return threads + barrier;
+int clock_stride(void) {
+  return stride;
 }
-int clock_arrived_row(int mbarrier) {
-  return threads + EMU_BARRIERS + 1 + 2 * mbarrier;
+
+int clock_cluster_row(int cluster, bool released) {
+  return threads + 2 * cluster + released;
 }
-int clock_released_row(int mbarrier) {
-  return clock_arrived_row(mbarrier) + 1;
+int clock_barrier_row(int block, int barrier) {
+  return threads + CLUSTER_ROWS + block * EMU_BARRIERS + barrier;
+}
+int clock_mbarrier_row(int mbarrier, emu_side side) {
+  return threads + CLUSTER_ROWS + BARRIER_ROWS + mbarrier * SIDES + (int)side;
 }
 
 /* ---- Engines ---- */
 
+static int running_cluster(void) {
+  return machine_cluster(machine_place());
+}
+
+static engine_name *names_of(int cluster) {
+  return &engines[cluster * machine.launch->cluster * EMU_ENGINES];
+}
+
 int clock_new_engine(emu_engine_kind kind, int number) {
-  if (agents - threads == EMU_ENGINES)
+  int cluster = running_cluster(), size = machine.launch->cluster;
+  if (engine_count[cluster] == size * EMU_ENGINES)
     return -1;
-  engines[agents - threads] = (engine_name){kind, number};
+  int agent = cluster_threads + engine_count[cluster];
+  names_of(cluster)[engine_count[cluster]++] = (engine_name){kind, number, machine_place() % size};
   has_async = true;
-  return agents++;
+  agents = agent >= agents ? agent + 1 : agents;
+  return agent;
 }
 
 bool clock_is_thread(int agent) {
-  return agent < threads;
+  return agent < cluster_threads;
 }
 
 void clock_describe(int agent, char *out, size_t size) {
-  if (agent < threads) {
-    snprintf(out, size, "thread %d", agent);
-    return;
-  }
-  engine_name e = engines[agent - threads];
-  if (e.kind == ENGINE_LOAD)
-    snprintf(out, size, "the copy onto the mbarrier at offset %d", e.number);
+  engine_name e = {0};
+  if (agent >= cluster_threads)
+    e = names_of(running_cluster())[agent - cluster_threads];
+  int rank = agent < cluster_threads ? agent / machine.span : e.rank, used;
+  if (agent < cluster_threads)
+    used = snprintf(out, size, "thread %d", agent % machine.span);
+  else if (e.kind == ENGINE_LOAD)
+    used = snprintf(out, size, "the copy onto the mbarrier at offset %d", e.number);
   else if (e.kind != ENGINE_WGMMA)
-    snprintf(out, size, "the bulk store of thread %d", e.number);
+    used = snprintf(out, size, "the bulk store of thread %d", e.number);
   else
-    snprintf(out, size, "wgmma of warpgroup %d", e.number);
+    used = snprintf(out, size, "wgmma of warpgroup %d", e.number);
+  if (rank != machine_place() % machine.launch->cluster)
+    snprintf(out + used, size - (size_t)used, " of block %d of the cluster", rank);
 }
 
 /* ---- Order ---- */
@@ -117,7 +160,7 @@ static void raise_row(uint32_t *to, const uint32_t *from) {
 }
 
 void clock_tick(int thread) {
-  row_of(thread, PROXY_GENERIC)[thread]++;
+  row_of(thread, PROXY_GENERIC)[machine_agent(thread)]++;
   changes[thread]++;
 }
 
@@ -140,7 +183,7 @@ void clock_release(int thread, int row) {
 
 void clock_join(const int *members, int count, int row) {
   for (int proxy = PROXY_GENERIC; proxy <= (has_async ? PROXY_ASYNC : PROXY_GENERIC); proxy++) {
-    static uint32_t latest[EMU_MAX_THREADS + EMU_ENGINES];
+    static uint32_t latest[EMU_THREADS + EMU_BLOCKS * EMU_ENGINES];
     size_t bytes = (size_t)agents * sizeof *latest;
     memcpy(latest, row_of(row >= 0 ? row : members[0], (emu_proxy)proxy), bytes);
     for (int i = 0; i < count; i++)
@@ -162,13 +205,14 @@ void clock_learn(int row, int engine, uint32_t time) {
 }
 
 void clock_fence(int thread) {
-  row_of(thread, PROXY_ASYNC)[thread] = row_of(thread, PROXY_GENERIC)[thread];
+  int agent = machine_agent(thread);
+  row_of(thread, PROXY_ASYNC)[agent] = row_of(thread, PROXY_GENERIC)[agent];
   has_async = true;
   clock_tick(thread);
 }
 
 int clock_warp_row(int first) {
-  int warp = first / EMU_WARP, row = threads + EMU_BARRIERS + 1 + 2 * EMU_MBARRIERS + warp;
+  int warp = first / EMU_WARP, row = warp_row(warp);
   uint64_t stamp = 1;
   for (int lane = 0; lane < EMU_WARP; lane++)
     stamp += changes[first + lane];

@@ -148,19 +148,20 @@ static void set_registers(int first) {
   warp->register_changes++;
 }
 
-void collective_check_registers(void) {
+void collective_check_registers(int block) {
+  const emu_warp *first = machine_warp(machine_first(block));
   int warps = (machine.launch->block + EMU_WARP - 1) / EMU_WARP, sum = 0;
   for (int w = 0; w < warps; w++) {
-    const emu_warp *warp = &machine.warps[w], *leader = &machine.warps[w / 4 * 4];
+    const emu_warp *warp = &first[w], *leader = &first[w / 4 * 4];
     sum += EMU_WARP * warp->registers;
     if (warp->registers != leader->registers || warp->register_changes != leader->register_changes) {
-      fault_block(EMU_FAULT_REGISTERS, "warps %d and %d are of one warpgroup but ask for %d and %d registers",
+      fault_block(block, EMU_FAULT_REGISTERS, "warps %d and %d are of one warpgroup but ask for %d and %d registers",
                   w / 4 * 4, w, leader->registers, warp->registers);
       return;
     }
   }
   if (sum > 65536)
-    fault_block(EMU_FAULT_REGISTERS, "the warpgroups end with %d registers together; there are 65536", sum);
+    fault_block(block, EMU_FAULT_REGISTERS, "the warpgroups end with %d registers together; there are 65536", sum);
 }
 
 static void unpack(uint32_t pair, int format, float *low, float *high) {
@@ -283,9 +284,10 @@ void collective_registers(int count, int increase) {
 
 /* A warp in a block without whole warpgroups has nobody to work with. */
 static void check_warpgroup(void) {
-  if (machine.current / EMU_WARPGROUP * EMU_WARPGROUP + EMU_WARPGROUP > machine.launch->block)
-    fault_raise(EMU_FAULT_DIVERGENT, "wgmma by thread %d of a block of %d: its warpgroup is not complete",
-                machine.current, machine.launch->block);
+  int me = machine_index(machine.current);
+  if (me / EMU_WARPGROUP * EMU_WARPGROUP + EMU_WARPGROUP > machine.launch->block)
+    fault_raise(EMU_FAULT_DIVERGENT, "wgmma by thread %d of a block of %d: its warpgroup is not complete", me,
+                machine.launch->block);
 }
 
 void collective_wgmma(const emu_wgmma *op) {

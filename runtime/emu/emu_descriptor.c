@@ -60,7 +60,7 @@ void matrix_read(const matrix *m, const emu_actor *actor, const char *name, int 
     for (int chunk = 0; chunk < chunks; chunk++) {
       uint32_t offset = effect_shared(matrix_chunk(m, row, chunk) + EMU_SHARED_BASE, 16, 16, "wgmma");
       shadow_read(actor, offset, 16);
-      int layout = shadow_layout(offset);
+      int layout = shadow_layout(machine_place(), offset);
       if (layout && layout != m->swizzle + 1)
         fault_raise(EMU_FAULT_DESCRIPTOR,
                     "%s of wgmma (0x%016" PRIx64

@@ -39,7 +39,7 @@ static bool check_elsewhere(const void *address, int bytes, emu_effect effect, c
   const fiber_stacks *stacks = &machine.stacks;
   if (at >= stacks->base && at < stacks->base + stacks->stride * (size_t)stacks->count)
     fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "%s of %d bytes in the local memory of thread %d", what, bytes,
-                (int)((size_t)(at - stacks->base) / stacks->stride));
+                machine_index((int)((size_t)(at - stacks->base) / stacks->stride)));
   char where[256];
   const char *kind = memory_describe(address, bytes, where, sizeof where);
   fault_raise(kind, "%s of %d bytes at %s", what, bytes, where);

@@ -1,5 +1,5 @@
-/* emu_engine.c: runs the blocks of a launch one after another, the threads of a block as fibers that go on until they
- * must wait. The policy picks who is next; a seed and a policy give the same run every time. */
+/* emu_engine.c: runs the clusters of a launch, as many at once as an emulated GPU would, their threads as fibers that
+ * go on until they must wait. The policy picks who is next; a seed and a policy give the same run every time. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,7 +16,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int users;
 static unsigned char *arena_map;
 
-enum { ARENA_ALIGNMENT = 1024 };
+enum { ARENA_ALIGNMENT = 1024, ARENA_BYTES = EMU_BLOCKS * EMU_SHARED_MAX + ARENA_ALIGNMENT };
 
 void emu_lock(void) {
   pthread_mutex_lock(&mutex);
@@ -27,12 +27,13 @@ void emu_unlock(void) {
 
 bool machine_open(void) {
   if (!arena_map) {
-    void *map =
-        mmap(NULL, EMU_SHARED_MAX + ARENA_ALIGNMENT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *map = mmap(NULL, ARENA_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
       return false;
     arena_map = map;
-    machine.arena = arena_map + (ARENA_ALIGNMENT - (uintptr_t)map % ARENA_ALIGNMENT) % ARENA_ALIGNMENT;
+    unsigned char *first = arena_map + (ARENA_ALIGNMENT - (uintptr_t)map % ARENA_ALIGNMENT) % ARENA_ALIGNMENT;
+    for (int b = 0; b < EMU_BLOCKS; b++)
+      machine.blocks[b].arena = first + (size_t)b * EMU_SHARED_MAX;
   }
   users++;
   return true;
@@ -41,21 +42,24 @@ bool machine_open(void) {
 void machine_close(void) {
   if (--users > 0)
     return;
-  for (int t = 0; t < EMU_MAX_THREADS; t++) {
+  wgmma_free();
+  for (int t = 0; t < machine.stacks.count; t++) {
     free(machine.threads[t].copies);
     fiber_free(&machine.threads[t].fiber);
   }
+  memset(machine.threads, 0, (size_t)machine.stacks.count * sizeof *machine.threads);
   fiber_free(&machine.host);
   fiber_stacks_unmap(&machine.stacks);
-  munmap(arena_map, EMU_SHARED_MAX + ARENA_ALIGNMENT);
+  munmap(arena_map, ARENA_BYTES);
   arena_map = NULL;
   clock_free();
   shadow_free();
   tma_free();
-  wgmma_free();
   global_free();
   memory_forget_freed();
-  machine = (emu_machine){.current = -1};
+  machine.host = (fiber){0};
+  machine.fault.set = false;
+  machine.current = -1;
 }
 
 /* ---- Order ---- */
@@ -68,30 +72,30 @@ uint32_t machine_random(uint32_t below) { /* splitmix64 */
 }
 
 void machine_wake(int thread) {
-  machine.ready[(machine.ready_head + machine.ready_count++) % EMU_MAX_THREADS] = thread;
+  machine.ready[(machine.ready_head + machine.ready_count++) % EMU_THREADS] = thread;
 }
 
 /* Takes the next thread to run; at least one is ready. In order: first come, first served; in reverse: the last. */
 static int next_thread(void) {
   int *first = &machine.ready[machine.ready_head];
-  int *last = &machine.ready[(machine.ready_head + machine.ready_count - 1) % EMU_MAX_THREADS];
+  int *last = &machine.ready[(machine.ready_head + machine.ready_count - 1) % EMU_THREADS];
   machine.ready_count--;
   if (machine.launch->policy == EMU_REVERSE)
     return *last;
   if (machine.launch->policy == EMU_RANDOM) {
     uint32_t i = machine_random((uint32_t)machine.ready_count + 1);
-    int *pick = &machine.ready[(machine.ready_head + (int)i) % EMU_MAX_THREADS], swapped = *pick;
+    int *pick = &machine.ready[(machine.ready_head + (int)i) % EMU_THREADS], swapped = *pick;
     *pick = *first;
     *first = swapped;
   }
-  machine.ready_head = (machine.ready_head + 1) % EMU_MAX_THREADS;
+  machine.ready_head = (machine.ready_head + 1) % EMU_THREADS;
   return *first;
 }
 
 static void deadlock(void) {
   char who[EMU_MESSAGE - 256];
-  barrier_report(who, sizeof who);
-  fault_block(EMU_FAULT_DEADLOCK, "%s", who);
+  int block = barrier_report(who, sizeof who);
+  fault_block(block, EMU_FAULT_DEADLOCK, "%s", who);
 }
 
 /* Lets copies land: with the random policy now and then, else when nobody can go on without them. */
@@ -104,13 +108,15 @@ static void land_copies(void) {
 
 /* Where control goes when the running thread cannot go on. */
 static fiber *successor(void) {
-  land_copies();
-  if (machine.fault.set) {
+  if (machine.ended < 0)
+    land_copies();
+  if (machine.fault.set || machine.ended >= 0) {
     machine.current = -1;
     return &machine.host;
   }
   if (machine.ready_count) {
     machine.current = next_thread();
+    machine.arena = machine_block()->arena;
     return &machine.threads[machine.current].fiber;
   }
   if (machine.live)
@@ -126,7 +132,19 @@ void machine_wait(void) {
     fiber_switch(self, next);
 }
 
-/* ---- Threads and blocks ---- */
+/* Lets all others that are runnable go first. */
+static void yield(void) {
+  if (machine.launch->policy == EMU_REVERSE) {
+    machine.ready_head = (machine.ready_head + EMU_THREADS - 1) % EMU_THREADS;
+    machine.ready[machine.ready_head] = machine.current;
+    machine.ready_count++;
+  } else {
+    machine_wake(machine.current);
+  }
+  machine_wait();
+}
+
+/* ---- Threads, blocks, clusters ---- */
 
 static void thread_body(void) {
   machine.launch->entry(machine.launch->params);
@@ -144,18 +162,20 @@ static void thread_body(void) {
   warp->done |= 1u << (me % EMU_WARP);
   machine.threads[me].done = true;
   machine.live--;
+  cluster_thread_done(me);
   fiber *next = successor();
   fiber_leave(&machine.threads[me].fiber, next);
 }
 
-static void start_thread(int t) {
+static void start_thread(int t, int block) {
   emu_thread *thread = &machine.threads[t];
+  thread->block = block;
   thread->operands = NULL;
   thread->copy_count = 0;
   thread->group = 0;
   thread->barrier = thread->mbarrier = thread->storer = -1;
   thread->at_wgmma = thread->at_cluster = thread->fenced = false;
-  thread->cluster = thread->bulk_group = thread->bulk_read = 0;
+  thread->cluster = thread->cluster_waits = thread->bulk_group = thread->bulk_read = 0;
   thread->lock_count = 0;
   thread->done = false;
   machine_warp(t)->lanes |= 1u << (t % EMU_WARP);
@@ -163,35 +183,46 @@ static void start_thread(int t) {
   machine_wake(t);
 }
 
-static bool run_block(int64_t block) {
+static bool start_block(int place, int64_t index) {
   const emu_launch *launch = machine.launch;
-  machine.block = block;
-  if (!clock_start_block(launch->block) || !shadow_start_block(launch->shared_bytes)) {
-    fault_block(EMU_FAULT_MEMORY, "no memory for the shadow of %d bytes of shared memory", launch->shared_bytes);
+  emu_block *block = &machine.blocks[place];
+  int first = machine_first(place);
+  if (!shadow_start_block(place, launch->shared_bytes)) {
+    fault_block(place, EMU_FAULT_MEMORY, "no memory for the shadow of %d bytes of shared memory", launch->shared_bytes);
     return false;
   }
-  memset(machine.arena, EMU_POISON, EMU_SHARED_MAX);
-  memset(machine.warps, 0, sizeof machine.warps);
-  memset(machine.barriers, 0, sizeof machine.barriers);
-  machine.cluster_arrived = 0;
-  machine.cluster_phase = 0;
-  global_start_block();
-  past_start_block();
-  mbarrier_start_block();
-  tma_start_block();
-  wgmma_start_block();
-  machine.ready_head = machine.ready_count = 0;
-  machine.live = launch->block;
-  for (int t = 0; t < launch->block; t++)
-    start_thread(t);
-  fiber *first = successor();
-  fiber_switch(&machine.host, first);
-  machine.current = -1;
-  if (!machine.fault.set) {
-    mbarrier_end_block();
-    collective_check_registers();
-    tma_end_block();
+  block->index = index;
+  block->live = launch->block;
+  memset(block->arena, EMU_POISON, (size_t)launch->shared_bytes);
+  memset(block->barriers, 0, sizeof block->barriers);
+  memset(&machine.warps[first / EMU_WARP], 0, (size_t)(machine.span / EMU_WARP) * sizeof *machine.warps);
+  mbarrier_start_block(place);
+  wgmma_start_block(place);
+  for (int t = first; t < first + launch->block; t++)
+    start_thread(t, place);
+  machine.live += launch->block;
+  return true;
+}
+
+static bool start_cluster(int place, int64_t index) {
+  int size = machine.launch->cluster;
+  machine.clusters[place] = (emu_cluster){.index = index, .live = size * machine.launch->block};
+  clock_start_cluster(place);
+  past_start_cluster(place);
+  cluster_start(place);
+  for (int rank = 0; rank < size; rank++)
+    if (!start_block(place * size + rank, index * size + rank))
+      return false;
+  return true;
+}
+
+static bool end_cluster(int place) {
+  int size = machine.launch->cluster;
+  for (int block = place * size; block < (place + 1) * size; block++) {
+    mbarrier_end_block(block);
+    collective_check_registers(block);
   }
+  tma_end_cluster(place);
   return !machine.fault.set;
 }
 
@@ -202,41 +233,87 @@ static bool ensure_stacks(int count) {
   return fiber_stacks_map(&machine.stacks, count);
 }
 
-/* The i-th block to run is first + i step, modulo the grid: each once, since step has no factor in common with it. */
-typedef struct block_order {
-  int64_t first, step;
-} block_order;
+/* The i-th cluster to run is first + i step, modulo their number: each once, since step has no factor in common with
+ * it. */
+static struct { int64_t first, step, count, next; /* next: how many have started */ } order;
 
-static block_order order_blocks(void) {
-  int64_t grid = machine.launch->grid;
-  if (machine.launch->policy == EMU_IN_ORDER)
-    return (block_order){0, 1};
-  if (machine.launch->policy == EMU_REVERSE)
-    return (block_order){grid - 1, grid - 1};
-  int64_t step = 1 + machine_random((uint32_t)grid), a = step, b = grid;
+static void order_clusters(void) {
+  int64_t count = machine.launch->grid / machine.launch->cluster;
+  order.count = count;
+  order.next = 0;
+  order.first = machine.launch->policy == EMU_REVERSE ? count - 1 : 0;
+  order.step = machine.launch->policy == EMU_REVERSE ? count - 1 : 1;
+  if (machine.launch->policy != EMU_RANDOM)
+    return;
+  int64_t step = 1 + machine_random((uint32_t)count), a = step, b = count;
   while (a) {
     int64_t rest = b % a;
     b = a;
     a = rest;
   }
-  return (block_order){machine_random((uint32_t)grid), b == 1 ? step : 1};
+  order.step = b == 1 ? step : 1;
+  order.first = machine_random((uint32_t)count);
 }
 
-bool machine_run(const emu_launch *launch) {
+static bool start_next(int place) {
+  int64_t i = order.next++;
+  return start_cluster(place, (order.first + i * order.step) % order.count);
+}
+
+/* Clusters that never meet at an atomic run one after another, which is faster: to memory accesses it makes no
+ * difference, those are ordered by clocks alone. The first atomic of a launch brings the others. */
+static void fill_places(void) {
+  machine.meeting = true;
+  bool ok = true;
+  for (int place = 0; ok && place < machine.places && order.next < order.count; place++)
+    if (!machine.clusters[place].live)
+      ok = start_next(place);
+}
+
+static bool run_clusters(void) {
+  order_clusters();
+  bool ok = start_next(0);
+  while (ok && machine.live) {
+    machine.ended = -1;
+    fiber *thread = successor();
+    if (thread != &machine.host)
+      fiber_switch(&machine.host, thread);
+    machine.current = -1;
+    ok = !machine.fault.set && end_cluster(machine.ended);
+    if (ok && order.next < order.count)
+      ok = start_next(machine.ended);
+  }
+  return ok;
+}
+
+/* Places, threads and tables for the launch. */
+static bool start_launch(const emu_launch *launch) {
+  int unit = launch->block < EMU_WARPGROUP ? EMU_WARP : EMU_WARPGROUP;
+  int64_t clusters = launch->grid / launch->cluster, most = EMU_SM_COUNT / launch->cluster;
+  most = most > 1 ? most : 1;
   machine.launch = launch;
+  machine.span = (launch->block + unit - 1) / unit * unit;
+  machine.places = (int)(clusters < most ? clusters : most);
+  machine.live = machine.ready_head = machine.ready_count = 0;
+  machine.meeting = false;
+  memset(machine.clusters, 0, sizeof machine.clusters);
   machine.fault.set = false;
   machine.fault.other_pc = NULL;
   machine.random = launch->seed;
-  bool ok = ensure_stacks(launch->block);
-  if (!ok)
-    fault_block(EMU_FAULT_MEMORY, "no address space for the stacks of %d threads", launch->block);
   /* The host's bounds are learnt anew: each launch may come from another OS thread. */
   machine.host.stack_low = NULL;
   machine.host.stack_size = 0;
+  int threads = machine.places * launch->cluster * machine.span;
+  bool ok = ensure_stacks(threads) && clock_start_launch();
+  if (!ok)
+    fault_block(0, EMU_FAULT_MEMORY, "no address space for the stacks and clocks of %d threads", threads);
   global_start_launch();
-  block_order order = order_blocks();
-  for (int64_t i = 0; ok && i < launch->grid; i++)
-    ok = run_block((order.first + i % launch->grid * order.step) % launch->grid);
+  tma_start_launch();
+  return ok;
+}
+
+bool machine_run(const emu_launch *launch) {
+  bool ok = start_launch(launch) && run_clusters();
   past_end_launch();
   machine.launch = NULL;
   return ok;
@@ -245,10 +322,10 @@ bool machine_run(const emu_launch *launch) {
 /* ---- The table kernels are bound to ---- */
 
 static int thread_index(void) {
-  return machine.current;
+  return machine_index(machine.current);
 }
 static int64_t block_index(void) {
-  return machine.block;
+  return machine_block()->index;
 }
 static int block_size(void) {
   return machine.launch->block;
@@ -269,7 +346,13 @@ static void fence_proxy_async(void) {
   mbarrier_fence(machine.current);
 }
 
+/* Blocks meet at atomics: others may come first, and who waits for them in a loop lets them. */
 static int32_t atomic_add(int32_t *p, int32_t v, int orders) {
+  const void *pc = machine.pc;
+  if (!machine.meeting)
+    fill_places();
+  yield();
+  machine.pc = pc;
   effect_atomic(p, orders ? "atomic_add_i32_acq_rel" : "atomic_add_i32");
   past_atomic(machine.current, p, orders);
   int32_t old = *p;
@@ -301,9 +384,10 @@ const emu_api emu_table = {
     .cp_async_commit = async_commit,
     .cp_async_wait = async_wait,
     .bar_arrive = barrier_arrive,
-    .cluster_rank = barrier_cluster_rank,
-    .cluster_arrive = barrier_cluster_arrive,
-    .cluster_wait = barrier_cluster_wait,
+    .cluster_rank = cluster_rank,
+    .cluster_arrive = cluster_arrive,
+    .cluster_wait = cluster_wait,
+    .store_remote = cluster_store,
     .stmatrix = collective_stmatrix,
     .registers = collective_registers,
     .atomic_add = atomic_add,

@@ -32,13 +32,14 @@ void fault_raise(const char *kind, const char *format, ...) {
     va_start(args, format);
     append_list(format, args);
     va_end(args);
-    append(" [%s, block %" PRId64 ", thread %d (warp %d, lane %d)]", machine.launch->name, machine.block, thread,
-           thread / EMU_WARP, thread % EMU_WARP);
+    int index = machine_index(thread);
+    append(" [%s, block %" PRId64 ", thread %d (warp %d, lane %d)]", machine.launch->name, machine_block()->index,
+           index, index / EMU_WARP, index % EMU_WARP);
   }
   fiber_leave(&machine.threads[thread].fiber, &machine.host);
 }
 
-void fault_block(const char *kind, const char *format, ...) {
+void fault_block(int block, const char *kind, const char *format, ...) {
   if (machine.fault.set)
     return;
   machine.fault.set = true;
@@ -49,5 +50,5 @@ void fault_block(const char *kind, const char *format, ...) {
   va_start(args, format);
   append_list(format, args);
   va_end(args);
-  append(" [%s, block %" PRId64 "]", machine.launch->name, machine.block);
+  append(" [%s, block %" PRId64 "]", machine.launch->name, machine.blocks[block].index);
 }

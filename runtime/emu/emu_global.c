@@ -14,9 +14,9 @@
 typedef struct event {
   const void *pc;
   const char *name; /* of the primitive; NULL: a plain access */
-  int64_t block;
+  int64_t block, cluster;
   uint32_t time;
-  uint16_t agent, thread; /* in whose clock; who did it */
+  uint16_t agent, thread; /* in whose clock; who did it, of its block */
   bool atomic, writes;
 } event;
 
@@ -29,14 +29,12 @@ typedef struct split_word {
 
 static event *events;
 static uint32_t first = 1, event_count, event_capacity; /* number of events[0]; 0 is no event */
-static uint32_t block_first;                            /* the running block's events start here */
 static uint32_t cache[CACHE];                           /* numbers, by a hash of what they stand for */
 static split_word *splits;
 static uint32_t split_count, split_capacity;
 
 static void forget_events(void) {
   first += event_count;
-  block_first = first;
   event_count = split_count = 0;
 }
 
@@ -48,10 +46,6 @@ void global_start_launch(void) {
     event_count = 0;
   }
   forget_events();
-}
-
-void global_start_block(void) {
-  block_first = first + event_count;
 }
 
 void global_free(void) {
@@ -83,13 +77,13 @@ static void *grow(void *array, uint32_t count, uint32_t *capacity, size_t elemen
 
 static bool same_event(const event *a, const event *b) {
   return a->pc == b->pc && a->time == b->time && a->agent == b->agent && a->thread == b->thread &&
-         a->writes == b->writes;
+         a->block == b->block && a->writes == b->writes;
 }
 
 static uint32_t number_of(const event *e) {
-  size_t hash = ((uintptr_t)e->pc * 31 + e->agent * 0x9e37u + e->writes) % CACHE;
+  size_t hash = ((uintptr_t)e->pc * 31 + e->agent * 0x9e37u + (size_t)e->cluster * 0x3c6fu + e->writes) % CACHE;
   uint32_t number = cache[hash];
-  if (number >= block_first && same_event(event_of(number), e))
+  if (number >= first && same_event(event_of(number), e))
     return number;
   if (event_count == MOST_EVENTS) /* races with what is forgotten are missed; none is made up */
     forget_events();
@@ -110,9 +104,9 @@ typedef struct access {
 
 static bool is_ordered(const access *a, uint32_t number) {
   const event *e = event_of(number);
-  if (number >= block_first)
+  if (e->cluster == a->event.cluster)
     return e->time <= a->clock[e->agent];
-  return past_knows(a->actor->row, e->block, e->agent, e->time);
+  return past_knows(a->actor->row, e->cluster, e->agent, e->time);
 }
 
 static const char *name_of(const event *e) {
@@ -124,7 +118,7 @@ static void raise_race(const access *a, uint32_t number) {
   const event *e = event_of(number);
   char where[256];
   memory_describe(a->address, WORD, where, sizeof where);
-  const char *cure = e->block != machine.block   ? "no release and acquire order the blocks"
+  const char *cure = e->block != a->event.block  ? "no release and acquire order the blocks"
                      : clock_is_thread(e->agent) ? "a barrier is missing"
                                                  : "a wait for its end is missing";
   machine.fault.other_pc = e->pc;
@@ -200,8 +194,9 @@ static void touch_range(const emu_actor *actor, const void *address, int bytes, 
     fault_raise(EMU_FAULT_MEMORY, "no address space for the shadow of global memory");
   access a = {actor,
               clock_of(actor->row, PROXY_GENERIC),
-              {machine.pc, actor->name, machine.block, actor->time, (uint16_t)actor->agent, (uint16_t)machine.current,
-               atomic, effect == EFFECT_WRITE},
+              {machine.pc, actor->name, machine_block()->index,
+               machine.clusters[machine_cluster(machine_place())].index, actor->time, (uint16_t)actor->agent,
+               (uint16_t)machine_index(machine.current), atomic, effect == EFFECT_WRITE},
               0,
               (const unsigned char *)address - offset};
   a.number = number_of(&a.event);

@@ -20,14 +20,19 @@ typedef struct emu_mbarrier {
   uint32_t waited; /* latest phase somebody has waited for */
 } emu_mbarrier;
 
-static emu_mbarrier table[EMU_MBARRIERS];
-static int count;
-static uint8_t index_at[EMU_SHARED_MAX / 8]; /* index + 1 by offset / 8; 0: none */
+/* Of all blocks: EMU_MBARRIERS a place. */
+static emu_mbarrier table[EMU_BLOCKS * EMU_MBARRIERS];
+static int count[EMU_BLOCKS];
+static uint8_t number_at[EMU_BLOCKS][EMU_SHARED_MAX / 8]; /* number in the block + 1, by offset / 8; 0: none */
 
-void mbarrier_start_block(void) {
-  for (int i = 0; i < count; i++)
-    index_at[table[i].offset / 8] = 0;
-  count = 0;
+static int block_of(int index) {
+  return index / EMU_MBARRIERS;
+}
+
+void mbarrier_start_block(int block) {
+  for (int i = 0; i < count[block]; i++)
+    number_at[block][table[block * EMU_MBARRIERS + i].offset / 8] = 0;
+  count[block] = 0;
 }
 
 int mbarrier_engine(int index) {
@@ -37,42 +42,47 @@ uint32_t mbarrier_phase(int index) {
   return table[index].phase;
 }
 
-/* The mbarrier at an address: initialised, and the init ordered before the running thread. */
-static int find(uint32_t address, const char *primitive) {
+/* A block's mbarrier at an address: initialised, and the init ordered before the running thread. */
+static int find(int block, uint32_t address, const char *primitive) {
   uint32_t offset = effect_shared(address, 8, 8, primitive);
-  int index = index_at[offset / 8] - 1;
-  if (index < 0)
-    fault_raise(EMU_FAULT_MBARRIER, "%s at offset %u, where no mbarrier was initialised", primitive, (unsigned)offset);
+  int number = number_at[block][offset / 8] - 1;
+  if (number < 0)
+    fault_raise(EMU_FAULT_MBARRIER, "%s at offset %u%s, where no mbarrier was initialised", primitive, (unsigned)offset,
+                block == machine_place() ? "" : " of a peer");
   emu_actor actor = shadow_thread(machine.current, primitive);
+  actor.block = block;
   shadow_use_mbarrier(&actor, offset);
-  return index;
+  return block * EMU_MBARRIERS + number;
 }
 
 /* ---- Init ---- */
 
 void mbarrier_init(uint32_t address, int arrivals) {
   uint32_t offset = effect_shared(address, 8, 8, "mbar_init");
-  if (index_at[offset / 8])
+  int block = machine_place(), index = block * EMU_MBARRIERS + count[block];
+  if (number_at[block][offset / 8])
     fault_raise(EMU_FAULT_MBARRIER, "the mbarrier at offset %u is initialised again while it is in use",
                 (unsigned)offset);
   if (arrivals < 1 || arrivals >= 1 << 20)
     fault_raise(EMU_FAULT_MBARRIER, "an mbarrier for %d arrivals; 1 to 2^20 - 1 are possible", arrivals);
-  int engine = count < EMU_MBARRIERS ? clock_new_engine(ENGINE_LOAD, (int)offset) : -1;
+  int engine = count[block] < EMU_MBARRIERS ? clock_new_engine(ENGINE_LOAD, (int)offset) : -1;
   if (engine < 0)
     fault_raise(EMU_FAULT_MBARRIER, "the emulator has %d mbarriers a block", (int)EMU_MBARRIERS);
   emu_actor actor = shadow_thread(machine.current, "mbar_init");
   shadow_write(&actor, offset, 8);
-  shadow_new_mbarrier(offset);
-  table[count] = (emu_mbarrier){
+  shadow_new_mbarrier(block, offset);
+  table[index] = (emu_mbarrier){
       .offset = offset, .engine = engine, .count = arrivals, .pending = arrivals, .initialiser = machine.current};
-  clock_clear(clock_arrived_row(count));
-  clock_clear(clock_released_row(count));
-  index_at[offset / 8] = (uint8_t)++count;
+  for (int side = 0; side < SIDES; side++)
+    clock_clear(clock_mbarrier_row(index, (emu_side)side));
+  number_at[block][offset / 8] = (uint8_t)++count[block];
 }
 
 void mbarrier_fence(int thread) {
-  for (int i = 0; i < count; i++)
-    table[i].fenced = table[i].fenced || table[i].initialiser == thread;
+  int block = machine.threads[thread].block;
+  emu_mbarrier *first = &table[block * EMU_MBARRIERS];
+  for (int i = 0; i < count[block]; i++)
+    first[i].fenced = first[i].fenced || first[i].initialiser == thread;
 }
 
 void mbarrier_fence_init(void) {
@@ -92,9 +102,12 @@ static void advance(int index) {
     return;
   m->phase++;
   m->pending = m->count;
-  clock_acquire(clock_released_row(index), clock_arrived_row(index));
-  clock_learn(clock_released_row(index), m->engine, m->phase);
-  for (int t = 0; t < machine.launch->block; t++) {
+  int released = clock_mbarrier_row(index, SIDE_RELEASED), first = machine_first(block_of(index));
+  clock_acquire(released, clock_mbarrier_row(index, SIDE_ARRIVED));
+  clock_learn(released, m->engine, m->phase);
+  if (machine.launch->cluster > 1)
+    clock_acquire(clock_mbarrier_row(index, SIDE_PEER_RELEASED), clock_mbarrier_row(index, SIDE_PEER_ARRIVED));
+  for (int t = first; t < first + machine.launch->block; t++) {
     emu_thread *thread = &machine.threads[t];
     if (thread->mbarrier == index && is_complete(m, thread->parity)) {
       thread->mbarrier = -1;
@@ -103,9 +116,9 @@ static void advance(int index) {
   }
 }
 
-void mbarrier_arrive(uint32_t address, int bytes) {
-  int index = find(address, bytes ? "mbar_arrive_expect_tx" : "mbar_arrive");
+static void arrive(int index, int bytes) {
   emu_mbarrier *m = &table[index];
+  bool own = block_of(index) == machine_place();
   if (bytes < 0 || bytes >= 1 << 20 || m->bytes + bytes >= 1 << 20)
     fault_raise(EMU_FAULT_MBARRIER, "%d more bytes expected at the mbarrier at offset %u; one phase has up to 2^20 - 1",
                 bytes, (unsigned)m->offset);
@@ -116,18 +129,29 @@ void mbarrier_arrive(uint32_t address, int bytes) {
         (unsigned)m->phase, (unsigned)m->offset, m->count, (long long)m->bytes);
   m->bytes += bytes;
   m->pending--;
-  clock_release(machine.current, clock_arrived_row(index));
+  clock_release(machine.current, clock_mbarrier_row(index, own ? SIDE_ARRIVED : SIDE_PEER_ARRIVED));
   advance(index);
 }
 
-void mbarrier_arrive_remote(uint32_t address, int cta) {
-  if (cta != 0)
-    fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "mbar_arrive_remote at block %d of a cluster of 1", cta);
-  mbarrier_arrive(address, 0);
+void mbarrier_arrive(uint32_t address, int bytes) {
+  arrive(find(machine_place(), address, bytes ? "mbar_arrive_expect_tx" : "mbar_arrive"), bytes);
 }
 
-void mbarrier_wait(uint32_t address, int parity) {
-  int me = machine.current, index = find(address, "mbar_wait");
+static void check_fence(int index, const char *primitive) {
+  if (!table[index].fenced)
+    fault_raise(EMU_FAULT_PROXY, "%s onto the mbarrier at offset %u: fence_mbar_init after its init is missing",
+                primitive, (unsigned)table[index].offset);
+}
+
+void mbarrier_arrive_remote(uint32_t address, int cta) {
+  int peer = cluster_peer(cta, "mbar_arrive_remote"), index = find(peer, address, "mbar_arrive_remote");
+  if (peer != machine_place())
+    check_fence(index, "mbar_arrive_remote");
+  arrive(index, 0);
+}
+
+void mbarrier_wait(uint32_t address, int parity, int cluster) {
+  int me = machine.current, index = find(machine_place(), address, "mbar_wait");
   emu_mbarrier *m = &table[index];
   if (parity != 0 && parity != 1)
     fault_raise(EMU_FAULT_MBARRIER, "mbar_wait for parity %d; it can be 0 or 1", parity);
@@ -137,19 +161,17 @@ void mbarrier_wait(uint32_t address, int parity) {
     machine_wait();
   }
   m->waited = m->phase;
-  clock_acquire(me, clock_released_row(index));
+  clock_acquire(me, clock_mbarrier_row(index, SIDE_RELEASED));
+  if (cluster && machine.launch->cluster > 1)
+    clock_acquire(me, clock_mbarrier_row(index, SIDE_PEER_RELEASED));
 }
 
 /* ---- Copies ---- */
 
-int mbarrier_begin_copy(uint32_t address, int bytes, const char *primitive) {
-  int index = find(address, primitive);
-  emu_mbarrier *m = &table[index];
-  if (!m->fenced)
-    fault_raise(EMU_FAULT_PROXY,
-                "%s of %d bytes onto the mbarrier at offset %u: fence_mbar_init after its init is missing", primitive,
-                bytes, (unsigned)m->offset);
-  m->copied = m->phase + 1;
+int mbarrier_begin_copy(int block, uint32_t address, const char *primitive) {
+  int index = find(block, address, primitive);
+  check_fence(index, primitive);
+  table[index].copied = table[index].phase + 1;
   return index;
 }
 
@@ -168,12 +190,13 @@ void mbarrier_describe(int thread, char *out, size_t size) {
            waiting->parity, (unsigned)m->offset, (unsigned)m->phase, m->pending, m->count, (long long)m->bytes);
 }
 
-void mbarrier_end_block(void) {
-  for (int i = 0; i < count; i++)
-    if (table[i].copied > table[i].waited) {
-      fault_block(EMU_FAULT_PENDING,
+void mbarrier_end_block(int block) {
+  const emu_mbarrier *m = &table[block * EMU_MBARRIERS];
+  for (int i = 0; i < count[block]; i++)
+    if (m[i].copied > m[i].waited) {
+      fault_block(block, EMU_FAULT_PENDING,
                   "the block ends, and nobody has waited for the copies onto phase %u of the mbarrier at offset %u",
-                  (unsigned)table[i].copied - 1, (unsigned)table[i].offset);
+                  (unsigned)m[i].copied - 1, (unsigned)m[i].offset);
       return;
     }
 }

@@ -1,10 +1,12 @@
-/* emu_past.c: what orders the blocks of a launch: releases and acquires of atomics on global memory.
+/* emu_past.c: what orders the clusters of a launch: releases and acquires of atomics on global memory. A block alone is
+ * a cluster of one.
  *
- * A past says, block by block, how far some thread is ordered after other blocks' agents: a row of times each. Pasts
- * never change once made, share their rows, and live until the launch ends. Who releases at an address leaves there
- * its own row and every past it knows; who acquires there takes what was left, at a time of its own clock. From then on
- * whoever knows that time of that clock knows the past: barriers and all other rows of emu_clock.c pass it on within
- * the block for free. Two relaxed atomics and a fence on either side do the same as a releasing and an acquiring one.
+ * A past says, cluster by cluster, how far some thread is ordered after other clusters' agents: a row of times each.
+ * Pasts never change once made, share their rows, and live until the launch ends. Who releases at an address leaves
+ * there its own row and every past it knows; who acquires there takes what was left, at a time of its own clock. From
+ * then on whoever knows that time of that clock knows the past: barriers and all other rows of emu_clock.c pass it on
+ * within the cluster for free. Two relaxed atomics and a fence on either side do the same as a releasing and an
+ * acquiring one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +14,13 @@
 #include "engine.h"
 
 typedef struct past_row {
-  int64_t block;
+  int64_t cluster;
   const uint32_t *times; /* of its agents */
 } past_row;
 
 typedef struct past {
   int count;
-  past_row rows[]; /* by block */
+  past_row rows[]; /* by cluster */
 } past;
 
 /* A thread's acquires, the latest first; each past holds the earlier ones. */
@@ -28,7 +30,7 @@ typedef struct acquire {
   const struct acquire *earlier;
 } acquire;
 
-/* What a thread of the running block has to do with other blocks. */
+/* What a thread has to do with other clusters. */
 typedef struct thread_past {
   const acquire *acquired;
   const past *fenced; /* released by the relaxed atomics behind its latest fence */
@@ -52,8 +54,8 @@ typedef struct chunk {
 
 static chunk *chunks; /* of the launch */
 static location *buckets[BUCKETS];
-static thread_past own[EMU_MAX_THREADS];
-static int acquirers[EMU_MAX_THREADS], acquirer_count;
+static thread_past own[EMU_THREADS];
+static int acquirers[EMU_THREADS], acquirer_count[EMU_BLOCKS]; /* of a cluster: from its first thread on */
 
 /* ---- Memory of the launch ---- */
 
@@ -81,15 +83,23 @@ void past_end_launch(void) {
   memset(buckets, 0, sizeof buckets);
 }
 
-void past_start_block(void) {
-  memset(own, 0, (size_t)machine.launch->block * sizeof *own);
-  acquirer_count = 0;
+static int running_cluster(void) {
+  return machine_cluster(machine_place());
+}
+
+static int first_thread(int cluster) {
+  return machine_first(cluster * machine.launch->cluster);
+}
+
+void past_start_cluster(int cluster) {
+  memset(&own[first_thread(cluster)], 0, (size_t)(machine.launch->cluster * machine.span) * sizeof *own);
+  acquirer_count[cluster] = 0;
 }
 
 /* ---- Pasts ---- */
 
 static int width(void) { /* times of a row: also of engines that a block adds later */
-  return machine.launch->block + EMU_ENGINES;
+  return clock_stride();
 }
 
 /* The later of two rows, time by time; one of them where it is later throughout. */
@@ -115,8 +125,8 @@ static const past *join(const past *a, const past *b) {
   int i = 0, k = 0;
   p->count = 0;
   while (i < a->count || k < b->count) {
-    bool from_a = k == b->count || (i < a->count && a->rows[i].block <= b->rows[k].block);
-    bool from_b = i == a->count || (k < b->count && b->rows[k].block <= a->rows[i].block);
+    bool from_a = k == b->count || (i < a->count && a->rows[i].cluster <= b->rows[k].cluster);
+    bool from_b = i == a->count || (k < b->count && b->rows[k].cluster <= a->rows[i].cluster);
     past_row *row = &p->rows[p->count++];
     *row = from_a ? a->rows[i] : b->rows[k];
     if (from_a && from_b && a->rows[i].times != b->rows[k].times)
@@ -127,10 +137,10 @@ static const past *join(const past *a, const past *b) {
   return p;
 }
 
-/* A thread's latest acquire that a row of the block is ordered after. */
+/* A thread's latest acquire that a row of its cluster is ordered after. */
 static const past *known(int thread, const uint32_t *row) {
   const acquire *a = own[thread].acquired;
-  while (a && a->time > row[thread])
+  while (a && a->time > row[machine_agent(thread)])
     a = a->earlier;
   return a ? a->past : NULL;
 }
@@ -143,30 +153,32 @@ static const past *past_of(int thread) {
   memcpy(times, row, (size_t)clock_agents() * sizeof *times);
   past *mine = take(sizeof *mine + sizeof *mine->rows);
   mine->count = 1;
-  mine->rows[0] = (past_row){machine.block, times};
+  int cluster = running_cluster(), first = first_thread(cluster);
+  mine->rows[0] = (past_row){machine.clusters[cluster].index, times};
   const past *all = mine;
-  for (int i = 0; i < acquirer_count; i++)
-    all = join(all, known(acquirers[i], row));
+  for (int i = 0; i < acquirer_count[cluster]; i++)
+    all = join(all, known(acquirers[first + i], row));
   return all;
 }
 
-static bool covers(const past *p, int64_t block, int agent, uint32_t time) {
+static bool covers(const past *p, int64_t cluster, int agent, uint32_t time) {
   int low = 0, high = p->count;
   while (low < high) {
     int middle = (low + high) / 2;
-    if (p->rows[middle].block < block)
+    if (p->rows[middle].cluster < cluster)
       low = middle + 1;
     else
       high = middle;
   }
-  return low < p->count && p->rows[low].block == block && p->rows[low].times[agent] >= time;
+  return low < p->count && p->rows[low].cluster == cluster && p->rows[low].times[agent] >= time;
 }
 
-bool past_knows(int row, int64_t block, int agent, uint32_t time) {
+bool past_knows(int row, int64_t cluster, int agent, uint32_t time) {
   const uint32_t *clock = clock_of(row, PROXY_GENERIC);
-  for (int i = 0; i < acquirer_count; i++) {
-    const past *p = known(acquirers[i], clock);
-    if (p && covers(p, block, agent, time))
+  int place = running_cluster(), first = first_thread(place);
+  for (int i = 0; i < acquirer_count[place]; i++) {
+    const past *p = known(acquirers[first + i], clock);
+    if (p && covers(p, cluster, agent, time))
       return true;
   }
   return false;
@@ -178,10 +190,12 @@ static void learn(int thread, const past *p) {
   thread_past *t = &own[thread];
   if (!p)
     return;
+  int place = running_cluster();
   if (!t->acquired)
-    acquirers[acquirer_count++] = thread;
+    acquirers[first_thread(place) + acquirer_count[place]++] = thread;
   acquire *a = take(sizeof *a);
-  *a = (acquire){clock_of(thread, PROXY_GENERIC)[thread], join(t->acquired ? t->acquired->past : NULL, p), t->acquired};
+  *a = (acquire){clock_of(thread, PROXY_GENERIC)[machine_agent(thread)],
+                 join(t->acquired ? t->acquired->past : NULL, p), t->acquired};
   t->acquired = a;
 }
 

@@ -32,10 +32,15 @@ typedef struct granule {
   uint8_t layout;
 } granule;
 
-static granule *granules;
-static record *bytes_of; /* GRANULE a granule */
-static uint32_t *rows;   /* agents a byte; a granule's own row is that of its first byte */
-static size_t granules_mapped, bytes_mapped, rows_mapped;
+/* Of one block. */
+typedef struct shadow {
+  granule *granules;
+  record *bytes;  /* GRANULE a granule */
+  uint32_t *rows; /* agents a byte; a granule's own row is that of its first byte */
+  size_t granules_mapped, bytes_mapped, rows_mapped;
+} shadow;
+
+static shadow shadows[EMU_BLOCKS];
 static size_t row_length;
 
 static bool reserve(void *pointer, size_t *mapped, size_t bytes) {
@@ -54,32 +59,33 @@ static bool reserve(void *pointer, size_t *mapped, size_t bytes) {
   return true;
 }
 
-bool shadow_start_block(int shared_bytes) {
+bool shadow_start_block(int block, int shared_bytes) {
   size_t count = ((size_t)shared_bytes + GRANULE - 1) / GRANULE;
-  row_length = (size_t)machine.launch->block + EMU_ENGINES;
-  void *g = granules, *b = bytes_of, *r = rows;
-  bool ok = reserve(&g, &granules_mapped, count * sizeof *granules) &&
-            reserve(&b, &bytes_mapped, count * GRANULE * sizeof *bytes_of) &&
-            reserve(&r, &rows_mapped, count * GRANULE * row_length * sizeof *rows);
-  granules = g;
-  bytes_of = b;
-  rows = r;
+  row_length = (size_t)clock_stride();
+  shadow *s = &shadows[block];
+  void *g = s->granules, *b = s->bytes, *r = s->rows;
+  bool ok = reserve(&g, &s->granules_mapped, count * sizeof *s->granules) &&
+            reserve(&b, &s->bytes_mapped, count * GRANULE * sizeof *s->bytes) &&
+            reserve(&r, &s->rows_mapped, count * GRANULE * row_length * sizeof *s->rows);
+  s->granules = g;
+  s->bytes = b;
+  s->rows = r;
   if (ok && count)
-    memset(granules, 0, count * sizeof *granules);
+    memset(s->granules, 0, count * sizeof *s->granules);
   return ok;
 }
 
 void shadow_free(void) {
-  if (granules)
-    munmap(granules, granules_mapped);
-  if (bytes_of)
-    munmap(bytes_of, bytes_mapped);
-  if (rows)
-    munmap(rows, rows_mapped);
-  granules = NULL;
-  bytes_of = NULL;
-  rows = NULL;
-  granules_mapped = bytes_mapped = rows_mapped = 0;
+  for (int block = 0; block < EMU_BLOCKS; block++) {
+    shadow *s = &shadows[block];
+    if (s->granules)
+      munmap(s->granules, s->granules_mapped);
+    if (s->bytes)
+      munmap(s->bytes, s->bytes_mapped);
+    if (s->rows)
+      munmap(s->rows, s->rows_mapped);
+    *s = (shadow){0};
+  }
 }
 
 /* ---- One record ---- */
@@ -87,6 +93,7 @@ void shadow_free(void) {
 /* What is being accessed, for the checks and reports below. */
 typedef struct access {
   const emu_actor *actor;
+  shadow *shadow;
   const uint32_t *generic, *proxy; /* the actor's clocks */
   uint32_t offset;
   emu_effect effect;
@@ -135,8 +142,8 @@ static void after_write(const access *a, const record *r) {
   raise_order(a, r->writer, true, EMU_FAULT_RACE, missing_wait(r->writer, true));
 }
 
-static const uint32_t *row_at(uint32_t offset) {
-  return rows + (size_t)offset * row_length;
+static uint32_t *row_at(const shadow *s, uint32_t offset) {
+  return s->rows + (size_t)offset * row_length;
 }
 
 /* A write must come after all reads of what it destroys. Reads need no fence. */
@@ -147,7 +154,7 @@ static void after_reads(const access *a, const record *r) {
         raise_order(a, r->reader[i], false, EMU_FAULT_RACE, missing_wait(r->reader[i], false));
     return;
   }
-  const uint32_t *row = row_at(a->offset);
+  const uint32_t *row = row_at(a->shadow, a->offset);
   int agents = clock_agents();
   uint32_t late = 0;
   for (int other = 0; other < agents; other++)
@@ -161,14 +168,14 @@ static void after_reads(const access *a, const record *r) {
 static void note_read(const access *a, record *r) {
   const emu_actor *actor = a->actor;
   if (r->readers == MANY) {
-    rows[(size_t)a->offset * row_length + (size_t)actor->agent] = actor->time;
+    row_at(a->shadow, a->offset)[actor->agent] = actor->time;
     return;
   }
   int place = 0;
   while (place < r->readers && r->reader[place] != actor->agent && r->read_time[place] > a->generic[r->reader[place]])
     place++;
   if (place == FEW) {
-    uint32_t *row = rows + (size_t)a->offset * row_length;
+    uint32_t *row = row_at(a->shadow, a->offset);
     memset(row, 0, row_length * sizeof *row);
     for (int i = 0; i < FEW; i++)
       row[r->reader[i]] = r->read_time[i];
@@ -197,12 +204,12 @@ static void touch(access *a, record *r, uint32_t offset) {
 
 /* ---- Granules ---- */
 
-static void split(granule *g, uint32_t start) {
+static void split(const shadow *s, granule *g, uint32_t start) {
   g->split = true;
   for (uint32_t i = 0; i < GRANULE; i++)
-    bytes_of[start + i] = g->whole;
+    s->bytes[start + i] = g->whole;
   for (uint32_t i = 1; g->whole.readers == MANY && i < GRANULE; i++)
-    memcpy(rows + (start + i) * row_length, row_at(start), row_length * sizeof *rows);
+    memcpy(row_at(s, start + i), row_at(s, start), row_length * sizeof *s->rows);
 }
 
 /* [low, high) within the granule. */
@@ -219,14 +226,14 @@ static void touch_granule(access *a, granule *g, uint32_t start, uint32_t low, u
     check_mbarriers(a, g, start, low, high);
   bool all = high - low == GRANULE;
   if (!g->split && !all)
-    split(g, start);
+    split(a->shadow, g, start);
   if (!g->split) {
     touch(a, &g->whole, start);
   } else {
     for (uint32_t i = low; i < high; i++)
-      touch(a, &bytes_of[start + i], start + i);
+      touch(a, &a->shadow->bytes[start + i], start + i);
     if (all && a->effect == EFFECT_WRITE) {
-      g->whole = bytes_of[start];
+      g->whole = a->shadow->bytes[start];
       g->split = false;
     }
   }
@@ -235,16 +242,24 @@ static void touch_granule(access *a, granule *g, uint32_t start, uint32_t low, u
 }
 
 static void touch_range(const emu_actor *actor, uint32_t offset, int bytes, emu_effect effect) {
-  access a = {actor, clock_of(actor->row, PROXY_GENERIC), clock_of(actor->row, actor->proxy), offset, effect};
+  access a = {
+      actor, &shadows[actor->block], clock_of(actor->row, PROXY_GENERIC), clock_of(actor->row, actor->proxy), offset,
+      effect};
   for (uint32_t at = offset, end = offset + (uint32_t)bytes; at < end;) {
     uint32_t start = at / GRANULE * GRANULE, high = end - start < GRANULE ? end - start : GRANULE;
-    touch_granule(&a, &granules[start / GRANULE], start, at - start, high);
+    touch_granule(&a, &a.shadow->granules[start / GRANULE], start, at - start, high);
     at = start + GRANULE;
   }
 }
 
 emu_actor shadow_thread(int thread, const char *name) {
-  return (emu_actor){thread, thread, clock_of(thread, PROXY_GENERIC)[thread], PROXY_GENERIC, name};
+  int agent = machine_agent(thread);
+  return (emu_actor){.row = thread,
+                     .agent = agent,
+                     .block = machine.threads[thread].block,
+                     .time = clock_of(thread, PROXY_GENERIC)[agent],
+                     .proxy = PROXY_GENERIC,
+                     .name = name};
 }
 
 void shadow_read(const emu_actor *actor, uint32_t offset, int bytes) {
@@ -260,34 +275,36 @@ static void land(record *r, int agent, uint32_t time) {
     r->write_time = time;
 }
 
-void shadow_land(int agent, uint32_t offset, int bytes, uint32_t time) {
+void shadow_land(int block, int agent, uint32_t offset, int bytes, uint32_t time) {
+  shadow *s = &shadows[block];
   for (uint32_t at = offset, end = offset + (uint32_t)bytes; at < end;) {
     uint32_t start = at / GRANULE * GRANULE;
-    granule *g = &granules[start / GRANULE];
+    granule *g = &s->granules[start / GRANULE];
     if (!g->split)
       land(&g->whole, agent, time);
     for (uint32_t i = at; g->split && i < start + GRANULE && i < end; i++)
-      land(&bytes_of[i], agent, time);
+      land(&s->bytes[i], agent, time);
     at = start + GRANULE;
   }
 }
 
-void shadow_set_layout(uint32_t offset, int bytes, int layout) {
+void shadow_set_layout(int block, uint32_t offset, int bytes, int layout) {
   for (uint32_t at = offset; at < offset + (uint32_t)bytes; at += GRANULE)
-    granules[at / GRANULE].layout = (uint8_t)layout;
+    shadows[block].granules[at / GRANULE].layout = (uint8_t)layout;
 }
 
-int shadow_layout(uint32_t offset) {
-  return granules[offset / GRANULE].layout;
+int shadow_layout(int block, uint32_t offset) {
+  return shadows[block].granules[offset / GRANULE].layout;
 }
 
 /* ---- mbarriers ---- */
 
-void shadow_new_mbarrier(uint32_t offset) {
-  granules[offset / GRANULE].mbarriers |= (uint8_t)(offset % GRANULE ? 2 : 1);
+void shadow_new_mbarrier(int block, uint32_t offset) {
+  shadows[block].granules[offset / GRANULE].mbarriers |= (uint8_t)(offset % GRANULE ? 2 : 1);
 }
 
 void shadow_use_mbarrier(const emu_actor *actor, uint32_t offset) {
-  access a = {actor, clock_of(actor->row, PROXY_GENERIC), clock_of(actor->row, PROXY_GENERIC), offset, EFFECT_READ};
-  after_write(&a, &bytes_of[offset]); /* its init wrote eight bytes: the granule is split */
+  const uint32_t *clock = clock_of(actor->row, PROXY_GENERIC);
+  access a = {actor, &shadows[actor->block], clock, clock, offset, EFFECT_READ};
+  after_write(&a, &a.shadow->bytes[offset]); /* its init wrote eight bytes: the granule is split */
 }

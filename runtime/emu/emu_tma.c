@@ -17,6 +17,7 @@ typedef struct bulk_copy {
   int bytes;       /* of the whole box */
   int start[5];    /* coordinates of the box */
   uint32_t offset; /* in the arena */
+  int block;       /* whose arena */
   int mbarrier;    /* of a load */
   uint32_t phase;  /* of the mbarrier at the issue */
   int thread;      /* of a store */
@@ -54,13 +55,13 @@ static void clear(copy_list *list) {
     remove_copy(list, list->count - 1);
 }
 
-void tma_start_block(void) {
+void tma_start_launch(void) {
   clear(&loads);
   clear(&stores);
 }
 
 void tma_free(void) {
-  tma_start_block();
+  tma_start_launch();
   free(loads.items);
   free(stores.items);
   loads = stores = (copy_list){0};
@@ -133,16 +134,22 @@ static void check_box(const bulk_copy *c, const emu_actor *actor, emu_effect eff
 
 /* ---- Loads ---- */
 
+/* One block's share of a load, which lands on its own. */
 static void begin_load(bulk_copy *c, uint32_t mbar, const char *primitive) {
-  c->mbarrier = mbarrier_begin_copy(mbar, c->bytes, primitive);
+  c->mbarrier = mbarrier_begin_copy(c->block, mbar, primitive);
   c->phase = mbarrier_phase(c->mbarrier);
-  emu_actor actor = {machine.current, mbarrier_engine(c->mbarrier), c->phase + 1, PROXY_ASYNC, primitive};
+  emu_actor actor = {.row = machine.current,
+                     .agent = mbarrier_engine(c->mbarrier),
+                     .block = c->block,
+                     .time = c->phase + 1,
+                     .proxy = PROXY_ASYNC,
+                     .name = primitive};
   check_box(c, &actor, EFFECT_READ);
   actor.time = (uint32_t)SHADOW_IN_FLIGHT;
   shadow_write(&actor, c->offset, c->bytes);
   if (c->map.rank)
-    shadow_set_layout(c->offset, c->bytes, c->map.swizzle + 1);
-  memset(machine.arena + c->offset, EMU_POISON, (size_t)c->bytes);
+    shadow_set_layout(c->block, c->offset, c->bytes, c->map.swizzle + 1);
+  memset(machine.blocks[c->block].arena + c->offset, EMU_POISON, (size_t)c->bytes);
   *append_copy(&loads) = *c;
 }
 
@@ -151,7 +158,7 @@ void tma_prefetch(const void *map) {
 }
 
 static bulk_copy make_copy(const void *map, uint32_t address, int rank, const int *coordinates, const char *primitive) {
-  bulk_copy c = {.map = *read_map(map, rank, primitive), .thread = machine.current};
+  bulk_copy c = {.map = *read_map(map, rank, primitive), .block = machine_place(), .thread = machine.current};
   memcpy(c.start, coordinates, (size_t)rank * sizeof *coordinates);
   if (c.start[0] * c.map.element_bytes % 16) /* the H200: an illegal instruction */
     fault_raise(EMU_FAULT_MISALIGNED,
@@ -163,10 +170,17 @@ static bulk_copy make_copy(const void *map, uint32_t address, int rank, const in
 }
 
 void tma_load(uint32_t to, const void *map, uint32_t mbar, int rank, const int *coordinates, int cta_mask) {
-  if (cta_mask != 1)
-    fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "tma_load for the blocks 0x%x of a cluster of 1", (unsigned)cta_mask);
   bulk_copy c = make_copy(map, to, rank, coordinates, "tma_load");
-  begin_load(&c, mbar, "tma_load");
+  if (cta_mask >> machine.launch->cluster)
+    fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "tma_load for the blocks 0x%x of a cluster of %d", (unsigned)cta_mask,
+                machine.launch->cluster);
+  if (!cta_mask)
+    begin_load(&c, mbar, "tma_load");
+  for (int cta = 0; cta_mask >> cta; cta++)
+    if (cta_mask >> cta & 1) {
+      c.block = cluster_peer(cta, "tma_load");
+      begin_load(&c, mbar, "tma_load");
+    }
 }
 
 static void check_bulk_size(int bytes) {
@@ -176,12 +190,17 @@ static void check_bulk_size(int bytes) {
 
 void tma_bulk_load(uint32_t to, const void *from, int bytes, uint32_t mbar) {
   check_bulk_size(bytes);
-  bulk_copy c = {.from = from, .bytes = bytes, .offset = effect_shared(to, bytes, 16, "bulk_load")};
+  bulk_copy c = {.from = from,
+                 .bytes = bytes,
+                 .offset = effect_shared(to, bytes, 16, "bulk_load"),
+                 .block = machine_place(),
+                 .thread = machine.current};
   begin_load(&c, mbar, "bulk_load");
 }
 
 static void load_box(const bulk_copy *c) {
   unsigned char row[1024], *at; /* 256 elements of 4 bytes */
+  unsigned char *arena = machine.blocks[c->block].arena;
   int width = row_bytes(&c->map), rows = box_rows(&c->map), skip;
   for (int r = 0; r < rows; r++) {
     memset(row, 0, (size_t)width);
@@ -189,24 +208,33 @@ static void load_box(const bulk_copy *c) {
     if (inside)
       memcpy(row + skip, at, (size_t)inside);
     for (int i = 0; i < width; i += 16)
-      memcpy(machine.arena + swizzle(c->offset + (uint32_t)(r * width + i), c->map.swizzle), row + i, 16);
+      memcpy(arena + swizzle(c->offset + (uint32_t)(r * width + i), c->map.swizzle), row + i, 16);
   }
+}
+
+static const char *by_peer(const bulk_copy *c) {
+  return machine.threads[c->thread].block == c->block ? "" : " of a peer";
 }
 
 static void land(int i) {
   bulk_copy c = loads.items[i];
   remove_copy(&loads, i);
+  if (!machine.blocks[c.block].live) {
+    fault_block(c.block, EMU_FAULT_PENDING, "the block has ended before the %d bytes copied into it by thread %d%s",
+                c.bytes, machine_index(c.thread), by_peer(&c));
+    return;
+  }
   if (mbarrier_phase(c.mbarrier) != c.phase) {
-    fault_block(EMU_FAULT_MBARRIER,
-                "phase %u completed before the %d bytes copied onto it by thread %d: it expected fewer",
-                (unsigned)c.phase, c.bytes, c.thread);
+    fault_block(c.block, EMU_FAULT_MBARRIER,
+                "phase %u completed before the %d bytes copied onto it by thread %d%s: it expected fewer",
+                (unsigned)c.phase, c.bytes, machine_index(c.thread), by_peer(&c));
     return;
   }
   if (c.map.rank)
     load_box(&c);
   else
-    memcpy(machine.arena + c.offset, c.from, (size_t)c.bytes);
-  shadow_land(mbarrier_engine(c.mbarrier), c.offset, c.bytes, c.phase + 1);
+    memcpy(machine.blocks[c.block].arena + c.offset, c.from, (size_t)c.bytes);
+  shadow_land(c.block, mbarrier_engine(c.mbarrier), c.offset, c.bytes, c.phase + 1);
   mbarrier_end_copy(c.mbarrier, c.bytes);
 }
 
@@ -244,14 +272,19 @@ void tma_store(const void *map, uint32_t from, int rank, const int *coordinates)
       fault_raise(EMU_FAULT_OUT_OF_BOUNDS, "tma_store: coordinate %d is %d: a stored box may not start before the tensor",
                   d, c.start[d]);
   if (thread->storer < 0) {
-    thread->storer = clock_new_engine(ENGINE_STORE, machine.current);
-    if (clock_new_engine(ENGINE_STORE_WRITE, machine.current) < 0)
+    thread->storer = clock_new_engine(ENGINE_STORE, machine_index(machine.current));
+    if (clock_new_engine(ENGINE_STORE_WRITE, machine_index(machine.current)) < 0)
       thread->storer = -1;
   }
   if (thread->storer < 0)
     fault_raise(EMU_FAULT_MEMORY, "the emulator has %d engines a block", (int)EMU_ENGINES);
   c.group = thread->bulk_group;
-  emu_actor actor = {machine.current, thread->storer, c.group + 1, PROXY_ASYNC, "tma_store"};
+  emu_actor actor = {.row = machine.current,
+                     .agent = thread->storer,
+                     .block = c.block,
+                     .time = c.group + 1,
+                     .proxy = PROXY_ASYNC,
+                     .name = "tma_store"};
   note_reads(&c, &actor);
   actor.agent++;
   check_box(&c, &actor, EFFECT_WRITE);
@@ -265,7 +298,7 @@ static void read_box(bulk_copy *c) {
   if (!c->read)
     fault_raise(EMU_FAULT_MEMORY, "no memory for a bulk store of %d bytes", c->bytes);
   for (int i = 0; i < c->bytes; i += 16)
-    memcpy(c->read + i, machine.arena + swizzle(c->offset + (uint32_t)i, c->map.swizzle), 16);
+    memcpy(c->read + i, machine.blocks[c->block].arena + swizzle(c->offset + (uint32_t)i, c->map.swizzle), 16);
 }
 
 static void write_box(bulk_copy *c) {
@@ -319,11 +352,10 @@ void tma_thread_done(int t) {
                   stores.items[i].group < thread->bulk_group ? "bulk_wait_read_0" : "bulk_commit");
 }
 
-void tma_end_block(void) {
-  while (stores.count) {
-    write_box(&stores.items[0]);
-    remove_copy(&stores, 0);
-  }
-  while (!machine.fault.set && tma_land_one()) {
-  }
+void tma_end_cluster(int cluster) {
+  for (int i = 0; i < stores.count; i++)
+    if (machine_cluster(stores.items[i].block) == cluster) {
+      write_box(&stores.items[i]);
+      remove_copy(&stores, i--);
+    }
 }

@@ -41,19 +41,20 @@ typedef struct warpgroup {
   bank banks[WARPS][BANKS];
 } warpgroup;
 
-static warpgroup *groups[EMU_WARPGROUPS];
-static bool active[EMU_WARPGROUPS]; /* in this block */
+static warpgroup *groups[EMU_THREADS / EMU_WARPGROUP]; /* of all blocks */
+static bool active[EMU_THREADS / EMU_WARPGROUP];       /* used by the block that lives there */
 
-void wgmma_start_block(void) {
-  memset(active, 0, sizeof active);
+void wgmma_start_block(int block) {
+  int first = machine_first(block) / EMU_WARPGROUP;
+  memset(&active[first], 0, (size_t)(machine.span / EMU_WARPGROUP) * sizeof *active);
 }
 
 void wgmma_free(void) {
-  for (int g = 0; g < EMU_WARPGROUPS; g++) {
+  for (int g = 0; g < EMU_THREADS / EMU_WARPGROUP; g++) {
     free(groups[g]);
     groups[g] = NULL;
   }
-  for (int t = 0; t < EMU_MAX_THREADS; t++) {
+  for (int t = 0; t < machine.stacks.count; t++) {
     free(machine.threads[t].touched);
     machine.threads[t].touched = NULL;
   }
@@ -70,7 +71,7 @@ static warpgroup *get_group(int thread) {
   if (active[index])
     return g;
   active[index] = true;
-  g->engine = clock_new_engine(ENGINE_WGMMA, index);
+  g->engine = clock_new_engine(ENGINE_WGMMA, machine_index(thread) / EMU_WARPGROUP);
   g->executed = 0;
   for (int w = 0; w < WARPS; w++) {
     g->issued[w] = g->commits[w] = 0;
@@ -362,7 +363,12 @@ void wgmma_issue(int first) {
   wgmma *w = match(g, warp, op);
   take_operands(g, w, warp, first);
 
-  emu_actor actor = {clock_warp_row(first), g->engine, w->group + 1, PROXY_ASYNC, "wgmma"};
+  emu_actor actor = {.row = clock_warp_row(first),
+                     .agent = g->engine,
+                     .block = machine_place(),
+                     .time = w->group + 1,
+                     .proxy = PROXY_ASYNC,
+                     .name = "wgmma"};
   if (!w->from_registers) {
     matrix a = matrix_decode(op->a, false);
     matrix_read(&a, &actor, "A", 16 * warp, 16, 2);

@@ -378,6 +378,9 @@ EMU_TWIN void cluster_arrive() {
 EMU_TWIN void cluster_wait() {
   EMU_CALL(cluster_wait)();
 }
+EMU_TWIN void store_remote_u32(unsigned address, unsigned value, int cta) {
+  EMU_CALL(store_remote)(address, value, cta);
+}
 
 EMU_TWIN void stmatrix_x4(unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
   const uint32_t r[4] = {r0, r1, r2, r3};
@@ -416,7 +419,10 @@ EMU_TWIN void mbar_arrive_remote(unsigned mbar, int cta) {
   EMU_CALL(mbar_arrive_remote)(mbar, cta);
 }
 EMU_TWIN void mbar_wait(unsigned mbar, int parity) {
-  EMU_CALL(mbar_wait)(mbar, parity);
+  EMU_CALL(mbar_wait)(mbar, parity, 0);
+}
+EMU_TWIN void mbar_wait_cluster(unsigned mbar, int parity) {
+  EMU_CALL(mbar_wait)(mbar, parity, 1);
 }
 
 #define EMU_STRUCT(name) struct __attribute__((aligned(64))) name
@@ -430,7 +436,7 @@ EMU_TWIN void tma_prefetch(const tensor_map *map) {
 #define EMU_TMA(rank, parameters, ...)                                                                                 \
   EMU_TWIN void tma_load_##rank##d(unsigned to, const tensor_map *map, unsigned mbar, EMU_UNPACK parameters) {         \
     const int c[] = {__VA_ARGS__};                                                                                     \
-    EMU_CALL(tma_load)(to, map, mbar, rank, c, 1);                                                                     \
+    EMU_CALL(tma_load)(to, map, mbar, rank, c, 0);                                                                     \
   }                                                                                                                    \
   EMU_TWIN void tma_store_##rank##d(const tensor_map *map, unsigned from, EMU_UNPACK parameters) {                     \
     const int c[] = {__VA_ARGS__};                                                                                     \
@@ -445,10 +451,15 @@ EMU_TMA(5, (int c0, int c1, int c2, int c3, int c4), c0, c1, c2, c3, c4)
 EMU_TWIN void tma_load_4d_evict_last(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2,
                                      int c3) {
   const int c[] = {c0, c1, c2, c3};
-  EMU_CALL(tma_load)(to, map, mbar, 4, c, 1);
+  EMU_CALL(tma_load)(to, map, mbar, 4, c, 0);
 }
 EMU_TWIN void tma_load_4d_multicast(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3,
                                     unsigned short cta_mask) {
+  const int c[] = {c0, c1, c2, c3};
+  EMU_CALL(tma_load)(to, map, mbar, 4, c, cta_mask);
+}
+EMU_TWIN void tma_load_4d_multicast_evict_last(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1,
+                                               int c2, int c3, unsigned short cta_mask) {
   const int c[] = {c0, c1, c2, c3};
   EMU_CALL(tma_load)(to, map, mbar, 4, c, cta_mask);
 }

@@ -8,6 +8,10 @@
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0" -- of query row 0 among the keys
 //% local carry = schedule.carry == 1
 //% local query_in_registers = schedule.q_registers == 1
+//% local cluster = schedule.cluster > 1
+//% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
+//% local leads = cluster and "< CLUSTER" or "== 0"
+//% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% header()
 
@@ -28,7 +32,14 @@ constexpr int TILE_M = 64 * WARPGROUPS;
 constexpr int TILE_QUERIES = TILE_M / GROUP; // of a tile, each with the GROUP query heads of a KV head
 constexpr int TILE_ROWS = TILE_QUERIES * GROUP; // in use
 //% end
+//% if cluster then
+constexpr int CLUSTER = $(schedule.cluster); // blocks with neighbouring tiles of rows, which share the tiles of keys
+constexpr int CLUSTER_ROWS = CLUSTER * $(layout.packed and "TILE_QUERIES" or "TILE_M");
+//% end
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
+//% if cluster then
+constexpr int SHARE_N = TILE_N / CLUSTER; // of them, those that a block fetches for all
+//% end
 constexpr int STAGES = $(schedule.stages);
 //% if schedule.l2_mib > 0 then
 //% local keys_in_l2 = (schedule.l2_mib << 20) // (2 * (variant.dim_qk + variant.dim_v))
@@ -107,6 +118,10 @@ constexpr int ROWS_DONE = 4;
 
 //% include "parts/tile_order_sm90.cu"
 
+//% if cluster then
+//%   include "parts/cluster_sm90.cu"
+
+//% end
 //% include "parts/tile_load_sm90.cu"
 
 //% include "parts/tile_mma_sm90.cu"
@@ -157,7 +172,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
   for (unsigned number; (number = hand_out_work(p, shared, queue)) < work_count(p);) {
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
-    const tile_range tiles = visible_tiles(p, work.row_begin, $(position), work.h, hk, work.b);
+    const tile_range tiles = $(tiles_of)(p, work.row_begin, $(position), work.h, hk, work.b);
     for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
       if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b);
       if (tile == tiles.begin - 1) ask_for_work(p, queue);
@@ -209,7 +224,7 @@ static __device__ __forceinline__ void middle_steps(
 // A warpgroup's 64 rows of every tile of rows.
 static __device__ __forceinline__ void consume(const qkv_params &p, unsigned shared, int warpgroup) {
   consumer c;
-  c.shared = shared, c.warpgroup = warpgroup, c.lane = threadIdx.x % 32, c.leader = threadIdx.x % 128 == 0;
+  c.shared = shared, c.warpgroup = warpgroup, c.lane = threadIdx.x % 32, c.leader = threadIdx.x % 128 $(leads);
   work_queue queue;
   //% if taking_turns then
   if (warpgroup == WARPGROUPS - 1) bar_arrive(TURN, 256); // the first turn is warpgroup 0's
@@ -305,14 +320,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
     }
     for (int n = 0; n < STAGES; ++n) {
       mbar_init(shared + K_FULL + 8 * n, 1);
-      mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS);
+      mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS$(releases));
       mbar_init(shared + V_FULL + 8 * n, 1);
-      mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);
+      mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS$(releases));
     }
     //% if layout.tickets > 0 then
     for (int n = 0; n < TICKETS; ++n) {
       mbar_init(shared + TICKET_FULL + 8 * n, 1);
+      //% if cluster then
+      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS * CLUSTER + CLUSTER - 1); // warps and other producers
+      //% else
       mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
+      //% end
     }
     //% end
     fence_mbar_init();
@@ -320,7 +339,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   //% if layout.idle_rows > 0 then
   clear_idle_rows();
   //% end
+  //% if cluster then
+  cluster_arrive(); // the other block's mbarriers are there, too
+  cluster_wait();
+  //% else
   block_sync();
+  //% end
   if (warpgroup == 0) {
     registers_decrease_$(budget.producer)();
     if (threadIdx.x $(mask.walk and "< 32" or "== 0")) produce(p, shared);
@@ -328,6 +352,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
     registers_increase_$(budget.consumer)();
     consume(p, shared, warpgroup - 1);
   }
+  //% if cluster then
+  warp_sync();
+  cluster_arrive(); // the other block may still arrive at mbarriers of this one
+  cluster_wait();
+  //% end
 }
 
 #ifdef QKV_EMU

@@ -136,6 +136,8 @@ return {
      meaning = "0: row tiles of one head follow each other; else heads of so many MiB of K and V, longest rows first"},
     {name = "pack", values = {0, 1},
      meaning = "a tile's rows are 0: queries of one head; 1: queries times the heads that share a KV head"},
+    {name = "cluster", values = {1, 2},
+     meaning = "blocks with neighbouring tiles of rows; 2: each fetches half of every K and V tile, for both"},
   },
 
   -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
@@ -148,7 +150,7 @@ return {
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
-                 l2_mib = 0, pack = 0}
+                 l2_mib = 0, pack = 0, cluster = 1}
       if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       if mask.walk then s.carry = 0 end
@@ -173,7 +175,7 @@ return {
         list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0,
                            slack = 8, q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0,
                            o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0,
-                           pack = 0}
+                           pack = 0, cluster = 1}
       end
     end
     return list
@@ -201,7 +203,9 @@ return {
     if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
     end
-    if s.carry == 1 and mask.walk then return false, "carry = 1 needs a mask whose tiles of keys are one range" end
+    if mask.walk and (s.carry == 1 or s.cluster > 1) then
+      return false, (s.carry == 1 and "carry = 1" or "cluster = 2") .. " needs a mask whose tiles of keys are one range"
+    end
     if m.queries == 0 then
       return false, ("pack = 1: the %d query heads of a KV head do not fit the %d rows of a tile; raise warpgroups")
         :format(v.group, m.tile_m)
@@ -255,8 +259,8 @@ return {
                              source = ("%s.%s.%d"):format(tensor, box, dim.swizzle)}
     end
     add_map("q", m.qk, m.queries, m.packed and v.group)
-    add_map("k", m.qk, s.tile_n)
-    add_map("v", m.v, s.tile_n)
+    add_map("k", m.qk, s.tile_n // s.cluster)
+    add_map("v", m.v, s.tile_n // s.cluster)
     if m.store then add_map("o", m.v, 16 // m.o_heads, m.packed and m.o_heads) end
     for _, field in ipairs(attention.params(v, false, {q = true, k = true, v = true, o = m.store})) do
       params[#params + 1] = field
@@ -268,8 +272,8 @@ return {
     end
     local kernel = {
       launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,
-                   grid = {{"len_q", m.queries}, {m.packed and "heads_kv" or "heads_q"}, {"batch"}},
-                   blocks_per_sm = s.scheduler > 0 and 1 or 0}},
+                   grid = {{"len_q", m.queries * s.cluster}, {m.packed and "heads_kv" or "heads_q"}, {"batch"}},
+                   blocks_per_sm = s.scheduler > 0 and 1 or 0, cluster = s.cluster}},
       params = params,
       regions = regions,
       aligned16 = true,

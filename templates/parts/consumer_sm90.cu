@@ -13,6 +13,9 @@
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local packed = layout.packed
+//% local cluster = schedule.cluster > 1
+//% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
+//% local arrive, at = cluster and "mbar_arrive_remote" or "mbar_arrive", cluster and ", c.lane" or ""
 // A tile of rows as its consumers see it.
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
@@ -28,7 +31,11 @@ struct row_work {
 struct consumer {
   unsigned shared;
   int warpgroup, lane;
+  //% if cluster then
+  bool leader; // the warpgroup's threads that give stages back, one to each block of the cluster
+  //% else
   bool leader; // the warpgroup's thread that gives stages back
+  //% end
   ring<Q_BUFFERS> queries;
   ring<STAGES> keys, values;
 
@@ -68,7 +75,7 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   //% if mask.walk then
   work.row_begin = item.row_begin;
   //% else
-  work.tiles = visible_tiles(p, item.row_begin, work.position, work.h, work.hk, work.b);
+  work.tiles = $(tiles_of)(p, item.row_begin, work.position, work.h, work.hk, work.b);
   //% end
   return work;
 }
@@ -129,12 +136,12 @@ static __device__ __forceinline__ void issue_output(consumer &c) {
 // The products have been waited for: their results may be touched, their stages filled again.
 static __device__ __forceinline__ void take_scores(consumer &c) {
   keep(c.scores);
-  if (c.leader) mbar_arrive(c.shared + K_EMPTY + 8 * c.keys.stage());
+  if (c.leader) $(arrive)(c.shared + K_EMPTY + 8 * c.keys.stage()$(at));
   c.keys.advance();
 }
 static __device__ __forceinline__ void take_output(consumer &c) {
   keep(c.output);
-  if (c.leader) mbar_arrive(c.shared + V_EMPTY + 8 * c.values.stage());
+  if (c.leader) $(arrive)(c.shared + V_EMPTY + 8 * c.values.stage()$(at));
   c.values.advance();
 }
 

@@ -3,15 +3,25 @@
 //% local longest_first = schedule.l2_mib > 0
 //% local packed = kernel.layout.packed
 //% local fit_factor = packed and "" or "GROUP * "
+//% local cluster = schedule.cluster > 1
+//% local block, blocks = "blockIdx.x", "gridDim.x"
+//% if cluster then block, blocks = "blockIdx.x / CLUSTER", "gridDim.x / CLUSTER" end
+//% local wait, arrive, at = "mbar_wait", "mbar_arrive", ""
+//% if cluster then wait, arrive, at = "mbar_wait_cluster", "mbar_arrive_remote", ", 0" end
 //% local queries, heads = packed and "TILE_QUERIES" or "TILE_M", packed and "HEADS_KV" or "HEADS_Q"
+//% local rows = cluster and "CLUSTER_ROWS" or queries -- of a work
 // A tile of rows$(packed and ": from query row_begin on, from query head h on" or "").
 struct work_item {
   int row_begin, h, b;
 };
 
+//% if cluster then
+// Work `number` in the order of their handing out: a cluster's. Each of its blocks has a tile of the rows.
+//% else
 // Work `number` in the order of their handing out.
+//% end
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
-  const unsigned row_blocks = (p.len_q + $(queries) - 1) / $(queries);
+  const unsigned row_blocks = (p.len_q + $(rows) - 1) / $(rows);
   work_item work;
   //% if longest_first then
   // Heads whose K and V fit $(schedule.l2_mib) MiB of L2 together; among them late rows first, which see the most keys.
@@ -19,15 +29,18 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   const unsigned fit = $(fit_factor)max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
   const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
-  work.row_begin = (int)(row_blocks - 1 - row) * $(queries);
+  work.row_begin = (int)(row_blocks - 1 - row) * $(rows);
   //% else
   // Rows of one head are neighbours, so that they share K and V in L2.
   const unsigned head = number / row_blocks;
   //%   if bounded then
-  work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * $(queries);
+  work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * $(rows);
   //%   else
-  work.row_begin = (int)(number % row_blocks) * $(queries);
+  work.row_begin = (int)(number % row_blocks) * $(rows);
   //%   end
+  //% end
+  //% if cluster then
+  work.row_begin += cluster_rank() * $(queries);
   //% end
   work.h = head % $(heads)$(packed and " * GROUP" or "");
   work.b = head / $(heads);
@@ -35,7 +48,7 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
 }
 
 static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
-  return (unsigned)((p.len_q + $(queries) - 1) / $(queries)) * $(heads) * p.batch;
+  return (unsigned)((p.len_q + $(rows) - 1) / $(rows)) * $(heads) * p.batch;
 }
 
 // Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last
@@ -43,16 +56,45 @@ static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
 //% if schedule.scheduler == 2 then
 struct work_queue {
   ring<TICKETS> tickets;
-  unsigned next = blockIdx.x;
+  unsigned next = $(block);
 };
 
+//%   if cluster then
+// Whichever cluster is free takes the next number: every one begins with its own, the counter goes on from there.
+//%   else
 // Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
+//%   end
 // It is asked for ahead of the last copy of a work: the answer arrives while that waits for its place, and no work is
 // promised to a block much sooner than the block is free.
 static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {
-  queue.next = gridDim.x + atomic_add_i32(p.tickets, 1);
+  //% if cluster then
+  if (cluster_rank() == 0) queue.next = $(blocks) + atomic_add_i32(p.tickets, 1);
+  //% else
+  queue.next = $(blocks) + atomic_add_i32(p.tickets, 1);
+  //% end
 }
 
+//%   if cluster then
+// Block 0 of the cluster tells all its blocks; their producers take the number as the consumers do.
+static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  const int stage = queue.tickets.stage(), parity = queue.tickets.parity();
+  const unsigned full = shared + TICKET_FULL + 8 * stage, empty = shared + TICKET_EMPTY + 8 * stage;
+  unsigned number = queue.next;
+  if (cluster_rank() == 0) {
+    mbar_wait_cluster(empty, parity ^ 1);
+    for (int cta = 0; cta < CLUSTER; ++cta) {
+      store_remote_u32(shared + TICKET_OFFSET + 4 * stage, number, cta);
+      mbar_arrive_remote(full, cta);
+    }
+  } else {
+    mbar_wait_cluster(full, parity);
+    number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * stage);
+    mbar_arrive_remote(empty, 0);
+  }
+  queue.tickets.advance();
+  return number;
+}
+//%   else
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
   const unsigned number = queue.next;
   mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage(), queue.tickets.parity() ^ 1);
@@ -61,13 +103,14 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
   queue.tickets.advance();
   return number;
 }
+//%   end
 
 static __device__ __forceinline__ unsigned take_work(
     const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
-  mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
+  $(wait)(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
   const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage());
   warp_sync();
-  if (lane == 0) mbar_arrive(shared + TICKET_EMPTY + 8 * queue.tickets.stage());
+  if (lane == 0) $(arrive)(shared + TICKET_EMPTY + 8 * queue.tickets.stage()$(at));
   queue.tickets.advance();
   return number;
 }
@@ -79,15 +122,24 @@ struct work_queue {
 static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {}
 
 //%   if schedule.scheduler == 1 then
+//%     if cluster then
+// The cluster's share: one of every round of all clusters, there and back, so that long and short ones even out.
+//%     else
 // The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
+//%     end
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
   const unsigned round = queue.round++;
+  //%     if cluster then
+  const unsigned clusters = $(blocks), own = $(block);
+  return round * clusters + (round % 2 == 0 ? own : clusters - 1 - own);
+  //%     else
   return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+  //%     end
 }
 //%   else
 // A block, a tile.
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
-  return queue.round++ == 0 ? blockIdx.x : work_count(p);
+  return queue.round++ == 0 ? $(block) : work_count(p);
 }
 //%   end
 

@@ -19,3 +19,12 @@ static __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 //% end)
+//% piece("store_remote_u32", function()
+// mapa, st.shared::cluster: writes to this shared address of another block of the cluster. | one thread |
+// seen after mbar_arrive_remote and mbar_wait_cluster, or a barrier of the cluster | sm_90
+static __device__ __forceinline__ void store_remote_u32(unsigned address, unsigned value, int cta) {
+  asm volatile("{\n .reg .b32 remote;\n mapa.shared::cluster.u32 remote, %0, %2;\n"
+               " st.shared::cluster.u32 [remote], %1;\n}" ::"r"(address), "r"(value), "r"(cta)
+               : "memory");
+}
+//% end)

@@ -45,3 +45,11 @@ static __device__ __forceinline__ void mbar_wait(unsigned mbar, int parity) {
                : "memory");
 }
 //% end)
+//% piece("mbar_wait_cluster", function()
+// mbar_wait that also acquires what other blocks of the cluster released by mbar_arrive_remote. | one thread | sm_90
+static __device__ __forceinline__ void mbar_wait_cluster(unsigned mbar, int parity) {
+  asm volatile("{\n .reg .pred done;\nWAIT:\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1, "
+               "0x989680;\n @done bra DONE;\n bra WAIT;\nDONE:\n}" ::"r"(mbar), "r"(parity)
+               : "memory");
+}
+//% end)

@@ -66,6 +66,18 @@ static __device__ __forceinline__ void tma_load_4d_multicast(
                : "memory");
 }
 //% end)
+//% piece("tma_load_4d_multicast_evict_last", function()
+// tma_load_4d_multicast with the hint that L2 keeps the box rather than others. |
+// one thread | visible after mbar_wait | sm_90
+static __device__ __forceinline__ void tma_load_4d_multicast_evict_last(
+    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3, unsigned short cta_mask) {
+  const unsigned long long policy = 0x14f0000000000000ull; // what createpolicy.fractional.L2::evict_last of 1.0 makes
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+               ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
+               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(cta_mask), "l"(policy)
+               : "memory");
+}
+//% end)
 //% piece("bulk_load", function()
 // cp.async.bulk to shared memory: contiguous bytes, a multiple of 16, both addresses 16-byte aligned. |
 // one thread | visible after mbar_wait | sm_90

@@ -5,12 +5,17 @@
 #include "emu_fixture.h"
 #include "tensor_map.h"
 
-static inline qkv_status sm90_launch(fixture *f, const char *entry, int64_t grid, int block, int shared_bytes,
-                                     const sm90_params *params) {
+static inline qkv_status sm90_launch_clusters(fixture *f, const char *entry, int64_t grid, int cluster, int block,
+                                              int shared_bytes, const sm90_params *params) {
   device_kernel *k;
   if (device_emu.kernel(f->d, f->m, entry, shared_bytes, &k))
     fail_msg("%s", error_message());
-  return device_emu.launch(f->d, k, &(device_launch){grid, block, shared_bytes, params, sizeof *params}, NULL);
+  return device_emu.launch(f->d, k, &(device_launch){grid, block, shared_bytes, params, sizeof *params, cluster}, NULL);
+}
+
+static inline qkv_status sm90_launch(fixture *f, const char *entry, int64_t grid, int block, int shared_bytes,
+                                     const sm90_params *params) {
+  return sm90_launch_clusters(f, entry, grid, 1, block, shared_bytes, params);
 }
 
 #endif

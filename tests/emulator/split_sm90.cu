@@ -89,13 +89,16 @@ extern "C" __global__ void split_store(const __grid_constant__ qkv_params p) {
   row_of(p, 0)[t] = sum;
 }
 
-// Three blocks in the order in which they come (the emulator's only, nobody waits): the first writes by two threads,
+// Three blocks that wait for each other by relaxed atomics, which order nothing: the first writes by two threads,
 // each of which releases to a counter of its own; the second one takes from the first counter and gives to the third;
 // the third one knows both writes, from the second and third counter. 10: the second block gives before it takes;
 // 11: it takes relaxed; 12: the third block leaves out the second counter; 13: a thread writes behind its release.
 extern "C" __global__ void chain(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x, *out = row_of(p, 0), *counter = row_of(p, 2), *role = (int *)shared_arena();
-  if (t == 0) *role = atomic_add_i32(counter + 8, 1);
+  if (t == 0) {
+    *role = atomic_add_i32(counter + 8, 1);
+    while (atomic_add_i32(counter + 9, 0) < *role) {}
+  }
   block_sync();
   if (*role == 0 && t % 32 == 0) {
     out[t] = t + 1;
@@ -108,7 +111,11 @@ extern "C" __global__ void chain(const __grid_constant__ qkv_params p) {
     else atomic_add_i32_acq_rel(counter, 1);
     if (p.mode != 10) atomic_add_i32_acq_rel(counter + 2, 1);
   }
-  if (*role != 2) return;
+  if (*role != 2) {
+    block_sync();
+    if (t == 0) atomic_add_i32(counter + 9, 1);
+    return;
+  }
   if (t == 0) {
     if (p.mode != 12) atomic_add_i32_acq_rel(counter + 1, 1);
     atomic_add_i32_acq_rel(counter + 2, 1);

@@ -4,7 +4,7 @@
 
 #include "gen.h"
 
-enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 2, SEEDS = 4 };
+enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 1, SEEDS = 4 };
 
 static const char spec_text[] = "qkvc: 1\nname: mutant\n"
                                 "attention: {heads: 3, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n";
@@ -18,7 +18,12 @@ static const char spec_text[] = "qkvc: 1\nname: mutant\n"
   "warpgroups=1,tile_n=32,stages=2,order=0,rescale=1,slack=0,q_buffers=2,carry=0,o_buffer=1,store=1,scheduler=1"
 #define CARRY "warpgroups=1,tile_n=32,stages=4,order=0,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2"
 
-static const char *const schedules[] = {SHARES, TICKETS, IN_PLACE, HIDDEN, CARRY};
+#define PAIR                                                                                                           \
+  "warpgroups=1,tile_n=32,stages=2,order=0,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=1,cluster=2"
+#define PAIR_TICKETS                                                                                                   \
+  "warpgroups=1,tile_n=32,stages=2,order=0,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2,cluster=2"
+
+static const char *const schedules[] = {SHARES, TICKETS, IN_PLACE, HIDDEN, CARRY, PAIR, PAIR_TICKETS};
 
 /* Every occurrence of `from` becomes `to`. kinds: what the emulator may call it; says: what the message also holds. */
 static const struct mutant {
@@ -132,6 +137,43 @@ static const struct mutant {
      "bad mbarrier|race", ""},
     {"more registers than there are", SHARES, "registers_increase_232();", "registers_increase_240();",
      "register budget", ""},
+    {"no cluster barrier at the start", PAIR,
+     "cluster_arrive(); // the other block's mbarriers are there, too\n"
+     "  cluster_wait();",
+     "", "race|bad mbarrier|peer not there", ""},
+    {"the cluster barrier at the start is not waited for", PAIR, "are there, too\n  cluster_wait();",
+     "are there, too\n", "race|bad mbarrier|peer not there", ""},
+    {"no cluster barrier at the end", PAIR,
+     "cluster_arrive(); // the other block may still arrive at mbarriers of this one\n"
+     "  cluster_wait();",
+     "", "peer not there", "barrier at the end"},
+    {"K is given back to the own block twice", PAIR, "K_EMPTY + 8 * c.keys.stage(), c.lane)",
+     "K_EMPTY + 8 * c.keys.stage(), cluster_rank())", "race|bad mbarrier", ""},
+    {"K is given back to the own block alone", PAIR, "% 128 < CLUSTER", "% 128 == cluster_rank()", "deadlock",
+     "arrivals"},
+    {"places are free when one block says so", PAIR, "mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS * CLUSTER);",
+     "mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);", "race|bad mbarrier|deadlock", ""},
+    {"what peers released is not acquired", PAIR, "mbar_wait_cluster(shared + K_EMPTY", "mbar_wait(shared + K_EMPTY",
+     "race", "of the cluster"},
+    {"a mask of the own block alone", PAIR, "(1 << CLUSTER) - 1", "1 << cluster_rank()", "deadlock",
+     "2048 bytes missing"},
+    {"a mask of a block that does not exist", PAIR, "(1 << CLUSTER) - 1", "2 << cluster_rank()",
+     "out of bounds|deadlock|peer not there|pending copy", ""},
+    {"the bytes of the own share expected", PAIR, "mbar_arrive_expect_tx(full, K_BYTES);",
+     "mbar_arrive_expect_tx(full, K_BYTES / CLUSTER);", "bad mbarrier|race|deadlock", ""},
+    {"both shares land at one place", PAIR, " + share * V_ROW_BYTES", "", "race|bad mbarrier", ""},
+    {"each block walks through its own tiles", PAIR, "tiles.begin = begin, tiles.end = end;", "",
+     "deadlock|pending copy|peer not there", ""},
+    {"tickets of a peer are not acquired", PAIR_TICKETS, "mbar_wait_cluster(shared + TICKET_FULL",
+     "mbar_wait(shared + TICKET_FULL", "race", "of the cluster"},
+    {"the other producer does not give the ticket back", PAIR_TICKETS, "mbar_arrive_remote(empty, 0);", "", "deadlock",
+     "1 of 9 arrivals"},
+    {"tickets are told before they are written", PAIR_TICKETS,
+     "store_remote_u32(shared + TICKET_OFFSET + 4 * stage, number, cta);\n"
+     "      mbar_arrive_remote(full, cta);",
+     "mbar_arrive_remote(full, cta);\n"
+     "      store_remote_u32(shared + TICKET_OFFSET + 4 * stage, number, cta);",
+     "race", ""},
 };
 enum { MUTANTS = sizeof mutants / sizeof *mutants };
 
@@ -250,7 +292,8 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   device_kernel *k;
   assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, &k), QKV_OK);
   qkv_status status = device_emu.launch(
-      f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size}, NULL);
+      f.d, k,
+      &(device_launch){GRID * l->cluster, l->block, l->shared_bytes, params, (size_t)m->params_size, l->cluster}, NULL);
   void *const memory[] = {c.q, c.k, c.v, c.o, c.lse, c.tickets};
   for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
     device_emu.free(f.d, memory[n]);

@@ -94,6 +94,17 @@ STUB(cuLaunchKernel,
      (void)kernel, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)params,
      (void)extra;
      stub_launches++)
+/* Of attributes: id, padding, x, y, z. */
+typedef struct launch_config {
+  unsigned grid[3], block[3], shared_bytes;
+  void *stream;
+  const unsigned *attributes;
+  unsigned count;
+} launch_config;
+STUB(cuLaunchKernelEx, (const launch_config *config, void *kernel, void **params, void **extra), NEED_CONTEXT;
+     (void)kernel, (void)params, (void)extra;
+     if (config->count != 1 || config->attributes[0] != 4 || config->grid[0] % config->attributes[2]) return 1;
+     stub_launches++)
 STUB(cuMemsetD8Async, (uintptr_t memory, unsigned char value, size_t bytes, void *stream), NEED_CONTEXT; (void)stream;
      memset((void *)memory, value, bytes); stub_memsets++)
 STUB(cuTensorMapEncodeTiled,

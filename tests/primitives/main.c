@@ -98,7 +98,7 @@ static qkv_status launch(target *t, const problem *p, void *memory[MAX_BUFFERS])
     status = t->ops->kernel(t->d, t->m, p->entry, p->shared_bytes, &k);
   if (!status)
     status =
-        t->ops->launch(t->d, k, &(device_launch){p->grid, p->block, p->shared_bytes, &params, sizeof params}, NULL);
+        t->ops->launch(t->d, k, &(device_launch){p->grid, p->block, p->shared_bytes, &params, sizeof params, p->cluster}, NULL);
   return status ? status : t->ops->synchronize(t->d);
 }
 

@@ -11,7 +11,7 @@
 
 /* ---- Sources (sources.c) ---- */
 
-typedef enum source_id { SOURCE_SM80, SOURCE_SM90, SOURCE_RING, SOURCE_SPLIT, SOURCES } source_id;
+typedef enum source_id { SOURCE_SM80, SOURCE_SM90, SOURCE_RING, SOURCE_SPLIT, SOURCE_CLUSTER, SOURCES } source_id;
 
 typedef struct source_info {
   const char *path; /* below tests/emulator */
@@ -52,7 +52,7 @@ typedef struct problem {
   const char *entry;
   char entry_text[32];
   int64_t grid;
-  int block, shared_bytes, mode, n, x[6];
+  int block, shared_bytes, cluster, mode, n, x[6];
   int buffers, maps;
   buffer buffer[MAX_BUFFERS];
   device_tensor_map map[MAX_MAPS];                /* base: filled in by the launch */

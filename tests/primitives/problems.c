@@ -277,6 +277,20 @@ static void make_split(problem *p, int number, uint64_t *random) {
   p->mode = number % 2;
 }
 
+/* Which cluster takes which tile differs; the sums over all of them do not. Clusters of 1, 2 and 4. */
+static void make_cluster(problem *p, int number, uint64_t *random) {
+  int size = 1 << number % 3, tiles = 5 + 7 * number;
+  set_launch(p, "cluster", 3 * size, 128, 2 * 4096 + 72);
+  p->cluster = size;
+  p->n = tiles;
+  p->x[0] = size;
+  add_buffer(p, 4, ALL(EXACT, 0));
+  add_buffer(p, 129 * 4, ALL(EXACT, 0));
+  size_t bytes = (size_t)tiles * 4096;
+  fill_bits(add_buffer(p, bytes, ALL(EXACT, 0)), bytes, random);
+  add_map(p, sm90_map(NULL, 4, (int64_t[]){64, 32 * tiles, 1, 1}, (int[]){64, 32 / size, 1, 1}, 128), 2);
+}
+
 const problem_family families[] = {
     {"warp_values", SOURCE_SM80, 32, make_warp_values},
     {"matrix_load", SOURCE_SM80, 24, make_matrix_load},
@@ -297,5 +311,6 @@ const problem_family families[] = {
     {"split_warp", SOURCE_SPLIT, 8, make_split_warp},
     {"ticket", SOURCE_SPLIT, 1, make_ticket},
     {"split_store", SOURCE_SPLIT, 8, make_split_store},
+    {"cluster", SOURCE_CLUSTER, 6, make_cluster},
 };
 const int family_count = sizeof families / sizeof *families;

@@ -17,6 +17,7 @@ const source_info sources[SOURCES] = {
     {"primitives_sm90.cu", 90},
     {"ring_sm90.cu", 90},
     {"split_sm90.cu", 90},
+    {"cluster_sm90.cu", 90},
 };
 
 /* ---- A template engine that knows pieces only ---- */

@@ -565,7 +565,7 @@ static void test_list_and_clear(void **state) {
   cache *c = open_in("");
   manifest m = {.family = "attention_naive", .arch = "sm_80", .schedule = "tile_m=64", .nlaunches = 1};
   memset(m.variant_hash, 'a', 32);
-  m.launches[0] = (manifest_launch){.entry = "kernel", .block = 128, .grid = {1, {{SIZE_BATCH, 1}}}};
+  m.launches[0] = (manifest_launch){.entry = "kernel", .block = 128, .cluster = 1, .grid = {1, {{SIZE_BATCH, 1}}}};
   text written = {0};
   manifest_write(&m, &written);
   static const char *const keys[] = {"bb000000000000000000000000000000", "aa000000000000000000000000000000",

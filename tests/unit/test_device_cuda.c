@@ -89,6 +89,12 @@ static void use_everything(device *d) {
   need(ops->tensor_map(d, &some_map, map));
   assert_true(map[0] == 0x5a && map[DEVICE_TENSOR_MAP_BYTES - 1] == 0x5a && map[DEVICE_TENSOR_MAP_BYTES] == 0);
   const device_launch launch = {.grid = 1, .block = 32, .shared_bytes = 12345, .params = out, .params_size = 4};
+  device_launch clusters = {
+      .grid = 4, .block = 32, .shared_bytes = 12345, .params = out, .params_size = 4, .cluster = 2};
+  need(ops->launch(d, kernel, &clusters, NULL));
+  clusters.grid = 3;
+  assert_int_equal(ops->launch(d, kernel, &clusters, NULL), QKV_INVALID_ARGUMENT);
+  assert_non_null(strstr(error_message(), "3 blocks in clusters of 2"));
   int before = *launches;
   need(ops->event_create(d, &from));
   need(ops->event_create(d, &to));

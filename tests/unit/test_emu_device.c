@@ -125,20 +125,24 @@ static void test_launch_refuses(void **state) {
     int block, shared;
     size_t params;
     const char *says;
+    int cluster;
   } cases[] = {
-      {0, 32, 0, sizeof p, "grid of 0"},
-      {1ll << 31, 32, 0, sizeof p, "grid"},
-      {1, 0, 0, sizeof p, "block of 0"},
-      {1, 1025, 0, sizeof p, "block of 1025"},
-      {1, 32, 129, sizeof p, "loaded for 128"},
-      {1, 32, -1, sizeof p, "shared"},
-      {1, 32, 0, sizeof p + 8, "the source declares"},
+      {0, 32, 0, sizeof p, "grid of 0", 0},
+      {1ll << 31, 32, 0, sizeof p, "grid", 0},
+      {1, 0, 0, sizeof p, "block of 0", 0},
+      {1, 1025, 0, sizeof p, "block of 1025", 0},
+      {1, 32, 129, sizeof p, "loaded for 128", 0},
+      {1, 32, -1, sizeof p, "shared", 0},
+      {1, 32, 0, sizeof p + 8, "the source declares", 0},
+      {3, 32, 0, sizeof p, "3 blocks in clusters of 2", 2},
+      {16, 32, 0, sizeof p, "clusters of 16", 16},
+      {4, 32, 0, sizeof p, "clusters of -1", -1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    device_launch l = {cases[i].grid, cases[i].block, cases[i].shared, &p, cases[i].params};
+    device_launch l = {cases[i].grid, cases[i].block, cases[i].shared, &p, cases[i].params, cases[i].cluster};
     expect(device_emu.launch(f.d, k, &l, NULL), QKV_INVALID_ARGUMENT, cases[i].says);
   }
-  device_launch empty = {3, 32, 0, &p, sizeof p};
+  device_launch empty = {3, 32, 0, &p, sizeof p, 1};
   assert_int_equal(device_emu.launch(f.d, k, &empty, NULL), QKV_OK);
   assert_int_equal(device_emu.synchronize(f.d), QKV_OK);
   fixture_close(&f);
@@ -214,7 +218,7 @@ static void *launch_many(void *argument) {
               device_emu.copy_to_device(f.d, a, in, sizeof in) || device_emu.kernel(f.d, f.m, "add", 0, &k);
     p.in = a;
     p.out = b;
-    bad = bad || device_emu.launch(f.d, k, &(device_launch){4, 32, 0, &p, sizeof p}, NULL) ||
+    bad = bad || device_emu.launch(f.d, k, &(device_launch){4, 32, 0, &p, sizeof p, 1}, NULL) ||
           device_emu.copy_to_host(f.d, out, b, sizeof out);
     for (int n = 0; n < 100 && !bad; n++)
       bad = out[n] != n + i;
