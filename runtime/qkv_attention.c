@@ -222,6 +222,15 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
   return QKV_OK;
 }
 
+/* A clamped index finds nothing in an empty parameter: the op's zero stands in for it. */
+static void replace_empty(const qkv_op *op, call_view *call) {
+  const spec *s = op->spec->parsed;
+  for (int n = 0; n < s->nparams; n++)
+    for (int d = 0; d < s->params[n].rank; d++)
+      if (call->tensors[TENSOR_PARAM + n]->shape[d] == 0)
+        call->tensors[TENSOR_PARAM + n] = &op->zero;
+}
+
 qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream) {
   call_view call = {0};
   const op_kernel *k;
@@ -240,6 +249,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     status = place_workspace(k, args, &call, offsets);
   if (status != QKV_OK)
     return status;
+  replace_empty(op, &call);
   memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
   for (int n = 0; n < k->manifest.nfields; n++) {
     status = fill_field(op, &k->manifest.fields[n], &k->slots[n], &call, args->workspace, offsets, params);

@@ -196,6 +196,8 @@ struct qkv_op {
   op_kernel *primary;
   op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
   int64_t workspace;
+  qkv_tensor zero; /* one element 0 of a type of its own, for parameters that are empty: they read as 0; no data: none
+                      has a shape */
 };
 
 #endif

@@ -266,6 +266,21 @@ static qkv_status check_limits(const qkv_limits *l) {
   return QKV_OK;
 }
 
+/* See qkv_op.zero. */
+static qkv_status make_zero(qkv_op *op) {
+  static const char zeros[16];
+  const spec *s = op->spec->parsed;
+  const qkv_engine *e = op->engine;
+  bool shaped = false;
+  for (int n = 0; n < s->nparams; n++)
+    shaped |= s->params[n].rank > 0;
+  if (!shaped)
+    return QKV_OK;
+  op->zero = (qkv_tensor){.shape = {1, 1, 1, 1, 1}};
+  qkv_status status = e->ops->alloc(e->device, sizeof zeros, &op->zero.data);
+  return status == QKV_OK ? e->ops->copy_to_device(e->device, op->zero.data, zeros, sizeof zeros) : status;
+}
+
 qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limits, qkv_op **out) {
   qkv_limits l = QKV_LIMITS_INIT;
   if (!e || !s || !out)
@@ -296,6 +311,8 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   status = load_kernels(op, &request, l.aligned_only);
   if (status == QKV_OK)
     status = size_workspace(op);
+  if (status == QKV_OK)
+    status = make_zero(op);
   if (status != QKV_OK) {
     qkv_op_free(op);
     return status;
@@ -310,6 +327,8 @@ void qkv_op_free(qkv_op *op) {
   if (op->other != op->primary)
     op_kernel_free(op->engine, op->other);
   op_kernel_free(op->engine, op->primary);
+  if (op->zero.data)
+    op->engine->ops->free(op->engine->device, op->zero.data);
   qkv_spec_free((qkv_spec *)(uintptr_t)op->spec);
   free(op);
 }
