@@ -35,7 +35,7 @@ attention:
   mask: %s
 """
 PARAMS = {"doc": "{type: i32, shape: [b, len_k]}", "start": "{type: i32, shape: [b, len_k]}",
-          "prefix": "{type: i32, shape: [b]}", "slope": "{type: f32, shape: [hq]}"}
+          "bound": "{type: i32, shape: [b]}", "slope": "{type: f32, shape: [hq]}"}
 
 
 def documents(batch, length, mean):
@@ -68,9 +68,9 @@ CASES = {
                         lambda d: lambda b, h, q, k: (q >= k) & (d["doc"][b, q] == d["doc"][b, k]), None),
     "packed_causal": ("start[b, q] <= k and k <= q", None, docs,
                       lambda d: lambda b, h, q, k: (q >= k) & (d["start"][b, q] <= k), None),
-    "prefix_2048": ("k < prefix[b] or k <= q", None,
-                    lambda b, n: {"prefix": torch.full((b,), 2048, dtype=torch.int32, device="cuda")},
-                    lambda d: lambda b, h, q, k: (k < d["prefix"][b]) | (q >= k), None),
+    "prefix_2048": ("k < bound[b] or k <= q", None,
+                    lambda b, n: {"bound": torch.full((b,), 2048, dtype=torch.int32, device="cuda")},
+                    lambda d: lambda b, h, q, k: (k < d["bound"][b]) | (q >= k), None),
     "chunked_2048": ("k <= q and q // 2048 == k // 2048", None, no_data,
                      lambda d: lambda b, h, q, k: (q >= k) & (q // 2048 == k // 2048), None),
     "sink_4_window_512": ("k <= q and (q - k < 512 or k < 4)", None, no_data,
@@ -88,7 +88,7 @@ CASES = {
 def spec_of(name):
     mask, score = CASES[name][:2]
     text = SPEC % (name, '"%s"' % mask) + ('  score: "%s"\n' % score if score else "")
-    used = [param for param in used if param + "[" in mask + (score or "")]
+    used = [param for param in PARAMS if param + "[" in mask + (score or "")]
     return text + ("  params:\n" + "".join("    %s: %s\n" % (param, PARAMS[param]) for param in used) if used else "")
 
 
