@@ -169,6 +169,7 @@ static void define_mask(const binding *b, lua_State *L) {
   else
     set_bool(L, "walk", false);
   set_int(L, "intervals", b->plan.rows.count);
+  set_bool(L, "by_limits", b->plan.form == MASK_ROWS);
   set_intervals(b, L);
   set_summaries(b, L);
   host_freeze(L, "mask", true);

@@ -56,6 +56,44 @@ static __device__ __forceinline__ void transform_scores(
 static __device__ __forceinline__ void mask_scores(
     float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(at_row) int position, int h, int hk,
     int b, int lane) {
+  //% if mask.by_limits then
+  //%   local row_names = {q = "q", h = names.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+  //%   local sees = {}
+  const int first_key = tile * TILE_N + lane % 4 * 2; // of those the lane has
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      //%   if packed then
+      [[maybe_unused]] const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
+      //%     if variant.mask_symbols.h then
+      const int head = h + row.head();
+      //%     end
+      [[maybe_unused]] const int q = row.query() + position;
+      //%   else
+      [[maybe_unused]] const int q = warp_row + 16 * r + lane / 4 + 8 * half + position;
+      //%   end
+      //%   for n = 1, mask.intervals do
+      //%     local number = mask.intervals > 1 and n or ""
+      //%     local low, high = cuda_interval_side(n, "low", row_names), cuda_interval_side(n, "high", row_names)
+      //%     local condition = "key < high" .. number
+      //%     if low ~= "0" then
+      const int low$(number) = $(low) - first_key;
+      //%       condition = "key >= low" .. number .. " && " .. condition
+      //%     end
+      const int high$(number) = $(high) - first_key;
+      //%     sees[n] = mask.intervals > 1 and "(" .. condition .. ")" or condition
+      //%   end
+#pragma unroll
+      for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int key = 8 * n + e; // from first_key on
+          if (!($(table.concat(sees, " || ")))) scores[r][n][2 * half + e] = minus_infinity();
+        }
+    }
+}
+  //% else
   //% loops({k = true, q = variant.mask_symbols.q, i = variant.mask_symbols.i, h = variant.mask_symbols.h})
         //% if mask.form == "all" then
         if (k >= p.len_k) scores[r][n][e] = minus_infinity();
@@ -65,6 +103,7 @@ static __device__ __forceinline__ void mask_scores(
         //% end
       }
 }
+  //% end
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
 // by more than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.

@@ -152,6 +152,8 @@ static __device__ __forceinline__ int vote_any(int predicate) {
 static __device__ __forceinline__ void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 #endif // QKV_EMU
 
+static __device__ __forceinline__ int max_i32(int a, int b) { return a > b ? a : b; }
+static __device__ __forceinline__ int min_i32(int a, int b) { return a < b ? a : b; }
 static __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
 // Filled by the runtime in this order with natural alignment. Strides count elements.
@@ -340,18 +342,22 @@ static __device__ __forceinline__ void multiply_probability_value(
 static __device__ __forceinline__ void mask_scores(
     float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
     int b, int lane) {
+  const int first_key = tile * TILE_N + lane % 4 * 2; // of those the lane has
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    for (int half = 0; half < 2; ++half) {
+      [[maybe_unused]] const int q = warp_row + 16 * r + lane / 4 + 8 * half + position;
+      const int low = max_i32(0, q - 1023) - first_key;
+      const int high = min_i32(p.len_k, q + 1) - first_key;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
-        const int q = i + position;
-        const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
-        if (!(k < p.len_k && (k <= q && q - k < 1024)))
-          scores[r][n][e] = minus_infinity();
-      }
+      for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int key = 8 * n + e; // from first_key on
+          if (!(key >= low && key < high)) scores[r][n][2 * half + e] = minus_infinity();
+        }
+    }
 }
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
