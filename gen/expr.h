@@ -63,6 +63,7 @@ typedef struct expr_param {
   int rank;                         /* 0: a scalar, passed by value */
   const expr *shape[EXPR_MAX_RANK]; /* int expressions over hq, hk, b, len_q, len_k; see expr_scope */
   diag_span at;                     /* where it was declared */
+  bool is_variable;                 /* not declared but a variable of the printed code, see expr_hoist.h */
 } expr_param;
 
 struct expr {
@@ -70,7 +71,7 @@ struct expr {
   expr_type type;
   expr_symbol symbol;
   int param;
-  int64_t integer;
+  int64_t integer; /* of a parameter without index: 1 says that it may have any value (a variable) */
   double real;
   int nargs;
   const expr *args[EXPR_MAX_RANK];

@@ -54,8 +54,8 @@ static const struct spelling {
     [EXPR_GE] = {">=", LEVEL_COMPARE, ">=", NULL, LEVEL_COMPARE},
     [EXPR_EQ] = {"==", LEVEL_COMPARE, "==", NULL, LEVEL_COMPARE},
     [EXPR_NE] = {"!=", LEVEL_COMPARE, "!=", NULL, LEVEL_COMPARE},
-    [EXPR_AND] = {"and", LEVEL_AND, "&&", NULL, LEVEL_AND},
-    [EXPR_OR] = {"or", LEVEL_OR, "||", NULL, LEVEL_OR},
+    [EXPR_AND] = {"and", LEVEL_AND, "&", NULL, LEVEL_AND},
+    [EXPR_OR] = {"or", LEVEL_OR, "|", NULL, LEVEL_OR},
     [EXPR_NOT] = {"not ", LEVEL_NOT, "!", NULL, LEVEL_UNARY},
 };
 
@@ -179,7 +179,10 @@ void expr_print(const expr *e, const expr_param *params, text *out) {
   print_operand(e, LEVEL_ANY, params, out);
 }
 
-/* ---- CUDA ---- */
+/* ---- CUDA ----
+ *
+ * Conditions join by & and |: all of their operands may be evaluated, indices being clamped, and without branches the
+ * loads of a whole tile are under way together. */
 
 void expr_print_f32(double value, text *out) {
   float rounded = (float)value;
@@ -209,7 +212,7 @@ static void cuda_leaf(const cuda_printer *p, const expr *e) {
     const char *symbol = p->symbols[e->symbol];
     text_puts(p->out, symbol ? symbol : expr_symbol_name(e->symbol));
   } else if (e->op == EXPR_PARAM && e->nargs == 0) {
-    text_printf(p->out, "p.%s", p->params[e->param].name);
+    text_printf(p->out, p->params[e->param].is_variable ? "%s" : "p.%s", p->params[e->param].name);
   } else if (e->op == EXPR_PARAM) {
     text_printf(p->out, "param_%s(p", p->params[e->param].name);
     for (int n = 0; n < e->nargs; n++) {

@@ -41,7 +41,7 @@ static expr_range range_of_symbol(expr_symbol symbol, const expr_limits *limits)
 }
 
 static expr_range range_of_param(const expr *e, const expr_limits *limits) {
-  int64_t limit = e->nargs ? limits->tensor : limits->scalar;
+  int64_t limit = e->nargs || e->integer ? limits->tensor : limits->scalar;
   return limit > INT32_MAX ? whole : (expr_range){-limit, limit};
 }
 

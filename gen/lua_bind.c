@@ -21,6 +21,7 @@ void binding_analyse(binding *b, arena *a) {
     for (int low = 0; low <= 1; low++)
       b->interval_sides[n][low] = mask_interval_side(a, &b->plan.rows, n, low);
   }
+  b->mask_parts = expr_hoist(a, b->spec->mask, b->spec->params, b->spec->nparams);
   const bool is_range = b->rows.form == MASK_ALL || b->rows.form == MASK_NONE ||
                         (b->rows.form == MASK_ROWS && b->rows.exact);
   static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
@@ -157,6 +158,18 @@ static void set_summaries(const binding *b, lua_State *L) {
   lua_setfield(L, -2, "summaries");
 }
 
+/* key = the C types of the parts: {"int", "bool"}. */
+static void set_parts(lua_State *L, const char *key, const expr *const *parts, int count) {
+  static const char *const types[] = {[EXPR_BOOL] = "bool", [EXPR_INT] = "int", [EXPR_FLOAT] = "float"};
+  lua_newtable(L);
+  for (int n = 0; n < count; n++) {
+    lua_pushstring(L, types[parts[n]->type]);
+    lua_rawseti(L, -2, n + 1);
+  }
+  host_freeze(L, key, false);
+  lua_setfield(L, -2, key);
+}
+
 static void define_mask(const binding *b, lua_State *L) {
   static const char *const forms[] = {"all", "none", "rows", "boxes", "map", "elements"};
   lua_newtable(L);
@@ -170,6 +183,9 @@ static void define_mask(const binding *b, lua_State *L) {
     set_bool(L, "walk", false);
   set_int(L, "intervals", b->plan.rows.count);
   set_bool(L, "by_limits", b->plan.form == MASK_ROWS);
+  set_parts(L, "rows", b->mask_parts.rows, b->mask_parts.nrows);
+  set_parts(L, "keys", b->mask_parts.keys, b->mask_parts.nkeys);
+  set_symbols(L, "rest_symbols", b->mask_parts.rest);
   set_intervals(b, L);
   set_summaries(b, L);
   host_freeze(L, "mask", true);
@@ -230,7 +246,8 @@ static void read_symbols(lua_State *L, int table, const char *const names[EXPR_S
   }
 }
 
-static int print_cuda(binding *b, lua_State *L, const expr *e, const char *const names[EXPR_SYMBOL_COUNT], int table) {
+static int print_cuda_with(binding *b, lua_State *L, const expr *e, const expr_param *params,
+                           const char *const names[EXPR_SYMBOL_COUNT], int table) {
   const char *texts[EXPR_SYMBOL_COUNT];
   read_symbols(L, table, names, texts);
   unsigned used = expr_symbols(e);
@@ -239,10 +256,36 @@ static int print_cuda(binding *b, lua_State *L, const expr *e, const char *const
       return luaL_error(L, "the expression uses %s; pass %s = \"...\"", expr_symbol_name((expr_symbol)n),
                         names[n] ? names[n] : "?");
   text_clear(&b->scratch);
-  expr_print_cuda(e, b->spec->params, texts, &b->scratch);
+  expr_print_cuda(e, params, texts, &b->scratch);
   host_check_memory(L, b->scratch.failed);
   lua_pushlstring(L, b->scratch.bytes ? b->scratch.bytes : "", b->scratch.size);
   return 1;
+}
+
+static int print_cuda(binding *b, lua_State *L, const expr *e, const char *const names[EXPR_SYMBOL_COUNT], int table) {
+  return print_cuda_with(b, L, e, b->spec->params, names, table);
+}
+
+/* cuda_mask_part("row" or "key", n, names): what the variable row_n or key_n of cuda_mask_rest holds. */
+static int cuda_mask_part(lua_State *L) {
+  binding *b = binding_of(L);
+  static const char *const kinds[] = {"row", "key", NULL};
+  const char *names[EXPR_SYMBOL_COUNT];
+  const expr_hoisted *h = &b->mask_parts;
+  int key = luaL_checkoption(L, 1, NULL, kinds);
+  lua_Integer n = luaL_checkinteger(L, 2);
+  if (n < 1 || n > (key ? h->nkeys : h->nrows))
+    return luaL_error(L, "no part %s_%I of the mask", kinds[key], n);
+  symbol_names(names, EXPR_BIT(EXPR_S));
+  return print_cuda(b, L, key ? h->keys[n - 1] : h->rows[n - 1], names, 3);
+}
+
+/* cuda_mask_rest(names): the mask with the variables row_1, ... and key_1, ... in place of its parts. */
+static int cuda_mask_rest(lua_State *L) {
+  binding *b = binding_of(L);
+  const char *names[EXPR_SYMBOL_COUNT];
+  symbol_names(names, EXPR_BIT(EXPR_S));
+  return print_cuda_with(b, L, b->mask_parts.rest, b->mask_parts.params, names, 1);
 }
 
 static int cuda_mask(lua_State *L) {
@@ -422,6 +465,8 @@ void binding_define(binding *b, lua_State *L) {
   define_function(b, L, "cuda_mask", cuda_mask);
   define_function(b, L, "cuda_score", cuda_score);
   define_function(b, L, "cuda_edge", cuda_edge);
+  define_function(b, L, "cuda_mask_part", cuda_mask_part);
+  define_function(b, L, "cuda_mask_rest", cuda_mask_rest);
   define_function(b, L, "cuda_interval_edge", cuda_interval_edge);
   define_function(b, L, "cuda_interval_side", cuda_interval_side);
   define_function(b, L, "cuda_box", cuda_box);

@@ -1,10 +1,11 @@
 /* lua_bind.h: what templates and family files see of a spec, a target and a request.
  *
- * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, cuda_interval_edge,
- * cuda_interval_side, cuda_box, f32, ceil_div, round_up, library. The template author's guide (docs/template-guide.md) describes each. */
+ * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, cuda_mask_rest,
+ * cuda_mask_part, cuda_interval_edge, cuda_interval_side, cuda_box, f32, ceil_div, round_up, library. The template author's guide (docs/template-guide.md) describes each. */
 #ifndef GEN_LUA_BIND_H
 #define GEN_LUA_BIND_H
 
+#include "expr_hoist.h"
 #include "gen.h"
 #include "lua_host.h"
 #include "mask.h"
@@ -22,7 +23,8 @@ typedef struct binding {
   const expr *edges[EDGE_COUNT]; /* by mask_edge; in the caller's arena, as all that follows */
   const expr *interval_edges[MASK_MAX_INTERVALS][EDGE_COUNT]; /* NULL: by row */
   const expr *interval_sides[MASK_MAX_INTERVALS][2];          /* high, low */
-  text scratch;                                               /* freed by the caller */
+  expr_hoisted mask_parts;
+  text scratch; /* freed by the caller */
 } binding;
 
 /* Analyses the mask into the arena `a`; allocation failures go to a's ARENA_TRY, so not inside host_run. */

@@ -93,15 +93,63 @@ static __device__ __forceinline__ void mask_scores(
         }
     }
 }
-  //% else
-  //% loops({k = true, q = variant.mask_symbols.q, i = variant.mask_symbols.i, h = variant.mask_symbols.h})
-        //% if mask.form == "all" then
+  //% elseif mask.form == "all" then
+  //%   loops({k = true})
         if (k >= p.len_k) scores[r][n][e] = minus_infinity();
-        //% else
-        if (!(k < p.len_k && ($(cuda_mask(names)))))
-          scores[r][n][e] = minus_infinity();
-        //% end
       }
+}
+  //% else
+  //%   local symbols = variant.mask_symbols
+  //%   local rest = mask.rest_symbols
+  //%   local function row_values(indent) -- what the mask names of the row that r and half say
+  //%     if packed and (symbols.i or symbols.q or symbols.h) then
+$(indent)const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
+  //%       if symbols.h then
+$(indent)[[maybe_unused]] const int head = h + row.head();
+  //%       end
+  //%     end
+  //%     if symbols.i or symbols.q then
+$(indent)[[maybe_unused]] const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
+  //%     end
+  //%     if symbols.q then
+$(indent)[[maybe_unused]] const int q = i + position;
+  //%     end
+  //%   end
+  //%   if #mask.rows > 0 then
+  // What depends on the row alone.
+  //%     for n, type in ipairs(mask.rows) do
+  $(type) row_$(n)_of[ROW_TILES][2];
+  //%     end
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      //% row_values("      ")
+      //%     for n in ipairs(mask.rows) do
+      row_$(n)_of[r][half] = $(cuda_mask_part("row", n, names));
+      //%     end
+    }
+  //%   end
+#pragma unroll
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e;
+      //%   for n, type in ipairs(mask.keys) do
+      const $(type) key_$(n) = $(cuda_mask_part("key", n, names));
+      //%   end
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          //% row_values("          ")
+          //%   for n, type in ipairs(mask.rows) do
+          const $(type) row_$(n) = row_$(n)_of[r][half];
+          //%   end
+          const bool sees = k < p.len_k & ($(cuda_mask_rest(names)));
+          if (!sees) scores[r][n][2 * half + e] = minus_infinity();
+        }
+    }
 }
   //% end
 

@@ -347,15 +347,18 @@ static __device__ __forceinline__ void mask_scores(
     float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
     int b, int lane) {
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r)
+  for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    for (int e = 0; e < 2; ++e) {
+      const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e;
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
-        if (!(k < p.len_k && (false)))
-          scores[r][n][e] = minus_infinity();
-      }
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const bool sees = k < p.len_k & (false);
+          if (!sees) scores[r][n][2 * half + e] = minus_infinity();
+        }
+    }
 }
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
