@@ -25,7 +25,7 @@ void binding_analyse(binding *b, arena *a) {
   const bool is_range = b->rows.form == MASK_ALL || b->rows.form == MASK_NONE ||
                         (b->rows.form == MASK_ROWS && b->rows.exact);
   static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
-                                      [MASK_ELEMENTS] = NULL};
+                                      [MASK_ELEMENTS] = "map"};
   b->walk = is_range ? NULL : walks[b->plan.form];
 }
 
@@ -183,6 +183,7 @@ static void define_mask(const binding *b, lua_State *L) {
     set_bool(L, "walk", false);
   set_int(L, "intervals", b->plan.rows.count);
   set_bool(L, "by_limits", b->plan.form == MASK_ROWS);
+  set_bool(L, "has_box", b->plan.box != NULL);
   set_parts(L, "rows", b->mask_parts.rows, b->mask_parts.nrows);
   set_parts(L, "keys", b->mask_parts.keys, b->mask_parts.nkeys);
   set_symbols(L, "rest_symbols", b->mask_parts.rest);

@@ -106,7 +106,8 @@ void manifest_write(const manifest *m, text *out) {
               m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, m->aligned16, m->params_size);
   for (int n = 0; n < m->nlaunches; n++) {
     const manifest_launch *l = &m->launches[n];
-    text_printf(out, "launch %s %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster);
+    text_printf(out, "launch %s %d %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster,
+                l->plans);
     write_rule(&l->grid, out);
   }
   for (int n = 0; n < m->nregions; n++) {
@@ -187,8 +188,10 @@ static void read_launch(reader *r, manifest *m) {
   launch->shared_bytes = read_number(r);
   launch->blocks_per_sm = read_number(r);
   launch->cluster = read_number(r);
+  launch->plans = read_number(r);
   read_rule(r, &launch->grid);
-  r->bad = r->bad || launch->block < 1 || launch->cluster < 1 || launch->cluster > MANIFEST_MAX_CLUSTER;
+  r->bad = r->bad || launch->block < 1 || launch->cluster < 1 || launch->cluster > MANIFEST_MAX_CLUSTER ||
+           launch->plans < 0 || launch->plans > 1;
 }
 
 static void read_region(reader *r, manifest *m) {

@@ -51,6 +51,7 @@ typedef struct manifest_launch {
   char entry[MANIFEST_NAME]; /* extern "C" name */
   int block;                 /* threads */
   int shared_bytes;          /* dynamic shared memory */
+  int plans;                 /* 1: depends on sizes and parameters of the mask alone; calls may reuse what it made */
   manifest_rule grid;        /* clusters in x; grid.y = grid.z = 1 */
   int blocks_per_sm;         /* > 0: a persistent kernel; the grid is at most this many blocks for every SM */
   int cluster;               /* blocks of a cluster; 1: the grid counts blocks */

@@ -196,10 +196,12 @@ static qkv_status zero_regions(const qkv_op *op, const op_kernel *k, const call_
 }
 
 static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_view *call, const char *params,
-                             qkv_stream stream) {
+                             bool planned, qkv_stream stream) {
   qkv_engine *e = op->engine;
   for (int n = 0; n < k->manifest.nlaunches; n++) {
     const manifest_launch *l = &k->manifest.launches[n];
+    if (l->plans && planned)
+      continue;
     device_launch launch = {.grid = manifest_rule_value(&l->grid, call->sizes),
                             .block = l->block,
                             .cluster = l->cluster,
@@ -257,7 +259,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
       return status;
   }
   status = zero_regions(op, k, &call, args->workspace, offsets, stream);
-  return status == QKV_OK ? launch_all(op, k, &call, params, stream) : status;
+  return status == QKV_OK ? launch_all(op, k, &call, params, args->reuse_plan, stream) : status;
 }
 
 /* ---- Timing ---- */

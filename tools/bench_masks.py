@@ -165,11 +165,27 @@ class Bench:
         return found
 
     def planning(self, name, length=131072):
-        """Seconds on the device of our whole preparation against a call without it, and FlexAttention's block mask."""
+        """What `length` tokens need before the first call: milliseconds on the device of our plan (a call less one that
+        reuses it), of FlexAttention's compiled block mask with all its host work, and the memory that takes."""
         mask, score, make, flex_mask, _ = CASES[name]
-        data = make(1, length)
-        found = {}
+        data, found = make(1, length), {}
+        used = {param: tensor for param, tensor in data.items() if param + "[" in mask + (score or "")}
+        self.batch, self.length = 1, length
+        self.q, self.k, self.v = (torch.randn(1, length, self.heads, self.dim, device="cuda", dtype=torch.bfloat16)
+                                  for _ in range(3))
+        op = self.engine.prepare(spec_of(name), batch=1, len_q=length, len_k=length, aligned_only=True)
+        memory = torch.zeros(max(op.workspace_bytes, 16), dtype=torch.uint8, device="cuda")
+        workspace = (memory.data_ptr(), op.workspace_bytes)
+        calls = [op.bind(self.q, self.k, self.v, params=used, workspace=workspace, reuse_plan=reuse)
+                 for reuse in (False, True)]
+        timed = [Replayed(torch, [lambda call=call: call(torch.cuda.current_stream())], self.machine,
+                          self.options.slice) for call in calls]
+        slices = rounds.alternate(dict(enumerate(timed)), self.options.rounds, warm_up=1)
+        whole, reused = (stats.quantile([one.mean for one in slices[n]], 0.5) for n in (0, 1))
+        found.update({"call_ms": whole * 1e3, "plan_ms": (whole - reused) * 1e3,
+                      "workspace_mib": op.workspace_bytes / 2 ** 20})
         torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         try:
             for _ in range(2):
                 torch.cuda.synchronize()
@@ -179,7 +195,7 @@ class Bench:
                 found["flex_ms"] = (time.perf_counter() - started) * 1e3
         except (RuntimeError, torch.OutOfMemoryError) as error:
             found["flex_ms"] = str(error).splitlines()[0][:80]
-        found["flex_mib"] = torch.cuda.max_memory_allocated() / 2 ** 20
+        found["flex_mib"] = (torch.cuda.max_memory_allocated() - before) / 2 ** 20
         return found
 
 

@@ -99,7 +99,7 @@ function attention.add_map(kernel, queries, tile_n, packed)
   table.insert(kernel.regions, {name = "map", bytes = 8, zeroed = 0, count = count})
   table.insert(kernel.params, {name = "map", type = "pointer", ctype = "unsigned *", source = "workspace.map"})
   table.insert(kernel.launches, 1, {entry = "qkv_plan_map", block = 1024, shared_bytes = 32, grid = count,
-                                    blocks_per_sm = 0})
+                                    blocks_per_sm = 0, plans = 1})
 end
 
 return attention

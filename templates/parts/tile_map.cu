@@ -42,6 +42,25 @@ extern "C" __global__ void __launch_bounds__(1024) qkv_plan_map(const __grid_con
   const int first_key = (32 * word + warp) * TILE_N, end_key = first_key + TILE_N;
   [[maybe_unused]] const int last_key = min(end_key, p.len_k) - 1;
   int found = 0; // 1: visited, 2: whole
+  //% if not mask.has_box then
+  // Nothing is known of tiles: all pairs are looked at until both answers are clear.
+  bool some = false, all = end_key <= p.len_k;
+  for (int q = first; q <= last && first_key < p.len_k; ++q) {
+    [[maybe_unused]] const int i = q - position;
+    //%   local indent = packed and symbols.h and "  " or ""
+    //%   if packed and symbols.h then
+    for (int one = h; one < h + GROUP; ++one)
+    //%   end
+    $(indent)for (int k = first_key + lane; k <= last_key; k += 32) {
+      //% local names = {q = "q", k = "k", i = "i", h = packed and "one" or "h", hk = "hk", b = "b", len_q = "p.len_q",
+      //%   len_k = "p.len_k"}
+      $(indent)const bool sees = $(cuda_mask(names));
+      $(indent)some |= sees, all &= sees;
+    $(indent)}
+    if (vote_any(some) && vote_any(!all)) break;
+  }
+  found = (vote_any(some) ? 1 : 0) | (vote_any(!all) ? 0 : 2);
+  //% else
   if (first_key < p.len_k) {
     //% local box = cuda_box{q_first = "first", q_last = "last", k_first = "first_key", k_last = "last_key",
     //%   h_first = "h", h_last = packed and symbols.h and "h + GROUP - 1" or "h", hk = "hk", b = "b",
@@ -51,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(1024) qkv_plan_map(const __grid_con
     //% end
     found = ($(box.may_be_true) ? 1 : 0) | (end_key <= p.len_k && !($(box.may_be_false)) ? 2 : 0);
   }
+  //% end
   unsigned char *tiles = shared_arena();
   if (lane == 0) tiles[warp] = (unsigned char)found;
   block_sync();

@@ -112,7 +112,8 @@ static __device__ __forceinline__ tile_word ask_boxes(
 //% else
 static __device__ __forceinline__ tile_word tiles_of_word(
     const qkv_params &p, int word, $(place)) {
-  const unsigned *entry = p.map + 2 * map_index(p, row_begin / $(queries), word, h, b);
+  //%   local head = variant.mask_symbols.h and not packed and "h" or "hk"
+  const unsigned *entry = p.map + 2 * map_index(p, row_begin / $(queries), word, $(head), b);
   return {entry[0], entry[1]};
 }
 //% end

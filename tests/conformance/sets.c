@@ -117,6 +117,24 @@ static const row packed_rows[] = {
     {false, "packed, a group larger than a tile", "family=attention_forward_sm90 dim=16 hq=71 hk=1 lq=3 lk=70 sched='warpgroups=1,tile_n=32,pack=1' expect=refusal"},
 };
 
+/* Masks whose tiles are no single range: what decides them, words of 32 tiles and their ends, heads packed and not. */
+#define SM80W "family=attention_forward_sm80 dim=16 hq=6 hk=2 b=2 "
+#define SM90W "family=attention_forward_sm90 dim=16 hq=6 hk=2 b=2 "
+static const row walks_rows[] = {
+    {false, "walks, several intervals", SM80W "lq={5,70} lk={515,1100} mask={'causal and (q - k < 40 or k < 4)','k < 20 or k > 400 or q == k','causal and not (k >= 100 and k < 300)','causal and (q - k < head_w[h] or k < 3)'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
+    {false, "walks, bounds that rows read", SM80W "lq={5,70} lk={515,1100} mask={'doc2[b, q] * 8 <= k and k <= q','q - doc[q] <= k and k < q + doc2[b, q]'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
+    {false, "walks, boxes", SM80W "lq={5,70} lk={515,1100} mask={'(q - k) % 3 == 0 and abs(q - k) <= w','(q * 7 + k * 3) % 5 != 0','abs(q % 24 - k % 24) <= 3 and abs(q // 24 - k // 24) <= 2'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
+    {true, "walks, a map", SM80W "lq={5,70} lk={515,1100} mask={'same(doc)','causal and doc2[b, q] == doc2[b, k]','keep[b, k] and causal','blocks[h, i // 16, k // 16]','where(keep[b, q], keep[b, k], hk == 0) or q == k'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
+    {false, "walks, a map of all pairs", SM80W "lq={5,70} lk={515,1100} mask={'bit(q, 2) + bit(k, 4) < 2','bit(doc[q], k % 3) == 1 or h == 1'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
+    {false, "walks, beyond 32 words", SM80W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 0 and abs(q - k) <= 20000','keep[b, k]'} sched='tile_m=64,tile_n=16,warps=4,stages=2'"},
+    {false, "walks, several intervals", SM90W "lq={5,70} lk={515,1100} mask={'causal and (q - k < 40 or k < 4)','k < 20 or k > 400 or q == k','causal and not (k >= 100 and k < 300)','causal and (q - k < head_w[h] or k < 3)'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
+    {false, "walks, bounds that rows read", SM90W "lq={5,70} lk={515,1100} mask={'doc2[b, q] * 8 <= k and k <= q','q - doc[q] <= k and k < q + doc2[b, q]'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
+    {false, "walks, boxes", SM90W "lq={5,70} lk={515,1100} mask={'(q - k) % 3 == 0 and abs(q - k) <= w','(q * 7 + k * 3) % 5 != 0','abs(q % 24 - k % 24) <= 3 and abs(q // 24 - k // 24) <= 2'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
+    {false, "walks, a map", SM90W "lq={5,70} lk={515,1100} mask={'same(doc)','causal and doc2[b, q] == doc2[b, k]','keep[b, k] and causal','blocks[h, i // 16, k // 16]','where(keep[b, q], keep[b, k], hk == 0) or q == k'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
+    {false, "walks, a map of all pairs", SM90W "lq={5,70} lk={515,1100} mask={'bit(q, 2) + bit(k, 4) < 2','bit(doc[q], k % 3) == 1 or h == 1'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
+    {false, "walks, beyond 32 words", SM90W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 0 and abs(q - k) <= 20000','keep[b, k]'} sched='warpgroups=1,tile_n=16,order=0'"},
+};
+
 /* Sizes only a GPU can do. */
 static const row large_rows[] = {
     {false, "long sequences", "dim={64,128} hq=16 hk={16,4} b=4 lq=4096 lk=4096 {,mask='causal',mask='window(1024, 0)'} check={sampled,families}"},
@@ -166,7 +184,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders packed sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed walks sensitivity full";
 
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
@@ -176,6 +194,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     grid_build(true, 20, 4, seed, out);
     ADD(hard_rows, true);
     ADD(invariance_rows, true);
+  } else if (strcmp(name, "walks") == 0) {
+    ADD(walks_rows, false);
   } else if (strcmp(name, "packed") == 0) {
     ADD(packed_rows, false);
   } else if (strcmp(name, "sensitivity") == 0) {
@@ -192,6 +212,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     ADD(invariance_rows, false);
   if (full || strcmp(name, "hard") == 0)
     ADD(hard_rows, false);
+  if (full)
+    ADD(walks_rows, false);
   if (gpu && (full || strcmp(name, "large") == 0))
     ADD(large_rows, false);
   if (missed > 0)

@@ -342,7 +342,7 @@ struct tile_walk {
 
 static __device__ __forceinline__ tile_word tiles_of_word(
     const qkv_params &p, int word, int row_begin, int position, int h, int hk, int b, int lane) {
-  const unsigned *entry = p.map + 2 * map_index(p, row_begin / TILE_M, word, h, b);
+  const unsigned *entry = p.map + 2 * map_index(p, row_begin / TILE_M, word, hk, b);
   return {entry[0], entry[1]};
 }
 

@@ -99,6 +99,13 @@ static __device__ __forceinline__ void ldmatrix_x4_trans(unsigned *r, unsigned a
                : "memory");
 }
 
+// clz.b32: the number of zero bits above the highest set one; 32 for 0. | one thread | sm_80
+static __device__ __forceinline__ int leading_zeros(unsigned x) {
+  int count;
+  asm("clz.b32 %0, %1;" : "=r"(count) : "r"(x));
+  return count;
+}
+
 // mma.sync.m16n8k16.f32.f16: d += a b. | whole warp | sm_80
 static __device__ __forceinline__ void mma_m16n8k16_f16(float *d, const unsigned *a, unsigned b0, unsigned b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -148,8 +155,24 @@ static __device__ __forceinline__ int vote_any(int predicate) {
   return result;
 }
 
+// vote.sync.ballot: bit l tells whether the predicate holds in lane l. | whole warp | sm_80
+static __device__ __forceinline__ unsigned vote_ballot(int predicate) {
+  unsigned result;
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+               : "=r"(result)
+               : "r"(predicate));
+  return result;
+}
+
 // bar.warp.sync: all lanes of the warp; orders their memory accesses. | whole warp | sm_80
 static __device__ __forceinline__ void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+// shfl.sync.idx of lane 0: a value that is the same in all lanes, known to be so by the compiler. | whole warp | sm_80
+static __device__ __forceinline__ int warp_uniform(int value) {
+  int result;
+  asm volatile("shfl.sync.idx.b32 %0, %1, 0, 0x1f, 0xffffffff;" : "=r"(result) : "r"(value));
+  return result;
+}
 #endif // QKV_EMU
 
 static __device__ __forceinline__ int floor_mod_i32(int a, int b) {
@@ -181,21 +204,94 @@ struct qkv_params {
   int batch;
   int len_q;
   int len_k;
+  unsigned *map;
 };
 
-// Tiles from begin up to end hold every visible key.
-struct tile_range {
-  int begin, end;
+// Where the two words of 32 tiles of keys are, of a tile of rows.
+static __device__ __forceinline__ long long map_index(const qkv_params &p, int row_tile, int word, int head, int b) {
+  const int rows = (p.len_q + TILE_M - 1) / TILE_M, words = (p.len_k + 32 * TILE_N - 1) / (32 * TILE_N);
+  const int outer = 0;
+  return ((long long)outer * rows + row_tile) * words + word;
+}
+
+extern "C" __global__ void __launch_bounds__(1024) qkv_plan_map(const __grid_constant__ qkv_params p) {
+  const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+  const int rows = (p.len_q + TILE_M - 1) / TILE_M, words = (p.len_k + 32 * TILE_N - 1) / (32 * TILE_N);
+  const int word = blockIdx.x % words, row_tile = blockIdx.x / words % rows;
+  [[maybe_unused]] const int outer = blockIdx.x / words / rows;
+  const int position = p.len_k - p.len_q; // of query row 0 among the keys
+  const int first = row_tile * TILE_M + position, last = min((row_tile + 1) * TILE_M, p.len_q) - 1 + position;
+  const int first_key = (32 * word + warp) * TILE_N, end_key = first_key + TILE_N;
+  [[maybe_unused]] const int last_key = min(end_key, p.len_k) - 1;
+  int found = 0; // 1: visited, 2: whole
+  // Nothing is known of tiles: all pairs are looked at until both answers are clear.
+  bool some = false, all = end_key <= p.len_k;
+  for (int q = first; q <= last && first_key < p.len_k; ++q) {
+    [[maybe_unused]] const int i = q - position;
+    for (int k = first_key + lane; k <= last_key; k += 32) {
+      const bool sees = floor_mod_i32(q + k, 3) != 1;
+      some |= sees, all &= sees;
+    }
+    if (vote_any(some) && vote_any(!all)) break;
+  }
+  found = (vote_any(some) ? 1 : 0) | (vote_any(!all) ? 0 : 2);
+  unsigned char *tiles = shared_arena();
+  if (lane == 0) tiles[warp] = (unsigned char)found;
+  block_sync();
+  if (warp > 0) return;
+  found = tiles[lane];
+  const unsigned visited = vote_ballot(found & 1), whole = vote_ballot(found & 2);
+  if (lane == 0) {
+    const long long index = map_index(p, row_tile, word, 0, 0);
+    unsigned *entry = p.map + 2 * index;
+    entry[0] = visited, entry[1] = whole;
+  }
+}
+
+struct tile_word {
+  unsigned visited, whole;
 };
 
-// Of rows row_begin on; `position` is that of query row 0 in the KV sequence.
-static __device__ __forceinline__ tile_range visible_tiles(
-    const qkv_params &p, int row_begin, int position, int h, int hk, int b) {
-  tile_range tiles;
-  int key_begin = 0, key_end = p.len_k;
-  tiles.begin = key_begin / TILE_N;
-  tiles.end = key_end > key_begin ? (key_end + TILE_N - 1) / TILE_N : tiles.begin;
-  return tiles;
+struct tile_walk {
+  int word, lowest;        // tiles 32 word to 32 word + 31 are being walked
+  unsigned visited, whole; // of them: those still to come; those in which every row sees every key
+
+  __device__ __forceinline__ bool more() const { return visited != 0; }
+  __device__ __forceinline__ int bit() const { return 31 - leading_zeros(visited); }
+  __device__ __forceinline__ int tile() const { return 32 * word + bit(); }
+  __device__ __forceinline__ bool masked() const { return (whole >> bit() & 1) == 0; }
+};
+
+static __device__ __forceinline__ tile_word tiles_of_word(
+    const qkv_params &p, int word, int row_begin, int position, int h, int hk, int b, int lane) {
+  const unsigned *entry = p.map + 2 * map_index(p, row_begin / TILE_M, word, hk, b);
+  return {entry[0], entry[1]};
+}
+
+// Goes on to the next word with a tile to visit, or stays at one without.
+static __device__ __forceinline__ void find_tiles(
+    const qkv_params &p, tile_walk &walk, int row_begin, int position, int h, int hk, int b, int lane) {
+  while (walk.visited == 0 && walk.word > walk.lowest) {
+    const tile_word tiles = tiles_of_word(p, --walk.word, row_begin, position, h, hk, b, lane);
+    walk.visited = tiles.visited, walk.whole = tiles.whole;
+  }
+}
+
+static __device__ __forceinline__ tile_walk start_walk(
+    const qkv_params &p, int row_begin, int position, int h, int hk, int b, int lane) {
+  tile_walk walk;
+  const int key_begin = 0, key_end = p.len_k;
+  const int begin = key_begin / (32 * TILE_N), end = (key_end + 32 * TILE_N - 1) / (32 * TILE_N); // words
+  walk.word = max(end, begin), walk.lowest = begin;
+  walk.visited = walk.whole = 0;
+  find_tiles(p, walk, row_begin, position, h, hk, b, lane);
+  return walk;
+}
+
+static __device__ __forceinline__ void next_tile(
+    const qkv_params &p, tile_walk &walk, int row_begin, int position, int h, int hk, int b, int lane) {
+  walk.visited &= ~(1u << walk.bit());
+  if (walk.visited == 0) find_tiles(p, walk, row_begin, position, h, hk, b, lane);
 }
 
 // TILE_M rows of q to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
@@ -535,7 +631,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 
   const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
 
-  const tile_range tiles = visible_tiles(p, row_begin, position, h, hk, b);
+  tile_walk walk = start_walk(p, row_begin, position, h, hk, b, lane), ahead = walk; // what is loaded is ahead
 
   unsigned char *arena = shared_arena();
   const unsigned shared = smem_addr(arena);
@@ -546,10 +642,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const unsigned short *value = p.v + b * p.v_stride_batch + hk * p.v_stride_head;
 
   load_query(p, shared, query, p.len_q - row_begin);
-  for (int tile = tiles.begin; tile < tiles.begin + STAGES - 1; ++tile) {
-    if (tile < tiles.end) {
-      load_key_tile(p, shared, key, tile, tile - tiles.begin);
-      load_value_tile(p, shared, value, tile, tile - tiles.begin);
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (ahead.more()) {
+      load_key_tile(p, shared, key, ahead.tile(), stage);
+      load_value_tile(p, shared, value, ahead.tile(), stage);
+      next_tile(p, ahead, row_begin, position, h, hk, b, lane);
     }
     cp_async_commit();
   }
@@ -560,19 +657,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   start_rows(rows);
 
   int stage = 0;
-  for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+  const bool empty = !walk.more();
+  [[maybe_unused]] bool first_tile = true;
+  for (; walk.more(); next_tile(p, walk, row_begin, position, h, hk, b, lane)) {
+    const int tile = walk.tile();
     cp_async_wait_0(); // this tile's copies, and Q's, have landed
     block_sync(); // for every thread; and everyone is done with the stage that is loaded next
 
     float scores[ROW_TILES][N_TILES][4];
     multiply_query_key(scores, shared + q_offset, shared + K_OFFSET + stage * K_BYTES, lane);
 
-    const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
-    if (next < tiles.end) load_key_tile(p, shared, key, next, next_stage);
-    if (next < tiles.end) load_value_tile(p, shared, value, next, next_stage);
+    const bool more = ahead.more();
+    const int next = ahead.tile(), next_stage = stage == 0 ? STAGES - 1 : stage - 1;
+    if (more) next_tile(p, ahead, row_begin, position, h, hk, b, lane);
+    if (more) load_key_tile(p, shared, key, next, next_stage);
+    if (more) load_value_tile(p, shared, value, next, next_stage);
     cp_async_commit();
 
-    mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    if (walk.masked()) mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     float rescale[ROW_TILES][2];
     if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
     exponentiate(scores, rows);
@@ -580,7 +682,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 
-  if (tiles.begin >= tiles.end) { // nothing was waited for: Q must have landed before O takes its place
+  if (empty) { // nothing was waited for: Q must have landed before O takes its place
     cp_async_wait_0();
     block_sync();
   }
@@ -589,5 +691,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 }
 
 #ifdef QKV_EMU
+QKV_EMU_ENTRY(qkv_plan_map)
 QKV_EMU_ENTRY(qkv_kernel)
 #endif

@@ -31,6 +31,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
     m->launches[n].block = 1 + (int)(fixture_random(seed) % 1024);
     m->launches[n].shared_bytes = (int)(fixture_random(seed) % 300000);
     m->launches[n].blocks_per_sm = (int)(fixture_random(seed) % 3);
+    m->launches[n].plans = (int)(fixture_random(seed) % 2);
     m->launches[n].cluster = 1 + (int)(fixture_random(seed) % MANIFEST_MAX_CLUSTER);
     random_rule(seed, &m->launches[n].grid);
   }
@@ -121,7 +122,7 @@ static void other_texts_are_refused(void **state) {
   (void)state;
   static const char *const good =
       "manifest 3\nfamily f\nvariant v\nschedule -\narch sm_80\naligned16 0\nparams_size 16\n"
-      "launch e 32 0 0 1 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
+      "launch e 32 0 0 1 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
   static const struct {
     const char *from, *to;
   } edits[] = {{"manifest 3", "manifest 2"},
@@ -144,7 +145,7 @@ static void other_texts_are_refused(void **state) {
                {"family f", "family f g"},
                {"family f", "family  f"},
                {"family f\n", "family f\nfamily f\n"},
-               {"launch e 32 0 0 1 batch/1\n", ""},
+               {"launch e 32 0 0 1 0 batch/1\n", ""},
                {"field b", "word b"},
                {"schedule -\n", "schedule \n"}};
   manifest m;

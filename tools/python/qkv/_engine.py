@@ -429,13 +429,15 @@ class Op(_Handle):
         self.workspace_bytes = c.library().qkv_workspace_size(pointer)
 
     def bind(self, q, k, v, *, out=None, lse=None, lse_with_sink=None, sink=None, stream=None, workspace=None,
-             params=None, **more):
+             params=None, reuse_plan=False, **more):
         """Describes the tensors once and returns a Launch.
 
         out, lse, lse_with_sink   where to write; allocated with q's framework when not given
         sink                      [heads_q] f32, when the spec has one
         stream                    integer handle or a stream of torch or cupy; default: the current one of q's framework
         workspace                 (address, bytes) of device memory; default: allocated for the Launch
+        reuse_plan                the workspace still holds what an earlier call with the same op, sizes and mask
+                                  parameters planned (qkv.h: Plans); pass its workspace
         declared parameters       by keyword (or in the dict `params`): numbers for scalars, tensors for the rest
         """
         self.handle  # refuses when closed, before anything is allocated
@@ -443,6 +445,9 @@ class Op(_Handle):
         given = {"o": out, "lse": lse, "lse_with_sink": lse_with_sink}
         outputs = _outputs_for(self.spec, q, given, self.spec._dtype_out)
         call = _Call(self.spec, q, k, v, outputs, sink, dict(params or {}, **more), stream)
+        if reuse_plan and workspace is None and self.workspace_bytes:
+            raise ValueError("reuse_plan needs the workspace of the call that planned")
+        call.args.reuse_plan = int(reuse_plan)
         return Launch(self, call, outputs, stream, workspace)
 
     def __call__(self, q, k, v, **arguments):

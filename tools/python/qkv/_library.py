@@ -108,7 +108,7 @@ class ParamValue(ctypes.Structure):
 class AttentionArgs(_Sized):
     _fields_ = [("size", c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
                 ("lse_with_sink", Tensor), ("sink", Tensor), ("params", POINTER(ParamValue)), ("nparams", c_int),
-                ("workspace", c_void_p), ("workspace_bytes", c_size_t)]
+                ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("reuse_plan", c_int)]
 
 
 class MaskMap(_Sized):
