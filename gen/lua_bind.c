@@ -128,13 +128,15 @@ static void define_variant(binding *b, lua_State *L) {
   host_set_global(L, "variant");
 }
 
-/* by_row[n] = {low = , high = }: whether the side goes up and down over the rows. */
+/* by_row[n] = {low = , high = , low_count = }: whether the side goes up and down over the rows; how many lower bounds.
+ */
 static void set_intervals(const binding *b, lua_State *L) {
   lua_newtable(L);
   for (int n = 0; n < b->plan.rows.count; n++) {
     lua_newtable(L);
     set_bool(L, "low", mask_interval_by_row(&b->plan.rows, n, true));
     set_bool(L, "high", mask_interval_by_row(&b->plan.rows, n, false));
+    set_int(L, "low_count", b->plan.rows.items[n].nlow);
     host_freeze(L, "mask.by_row[n]", true);
     lua_rawseti(L, -2, n + 1);
   }

@@ -86,6 +86,11 @@ constexpr int TICKET_FULL = V_EMPTY + 8 * STAGES, TICKET_EMPTY = TICKET_FULL + 8
 constexpr int TICKET_OFFSET = $(layout.ticket_offset);
 //% end
 
+//% if layout.parts > 0 then
+constexpr int KEY_PARTS = $(layout.parts); // of the mask, for every key of a stage: 4 bytes each
+constexpr int PARTS_OFFSET = $(layout.parts_offset);
+//% end
+
 //% if taking_turns or layout.alias then
 // Named barriers, one for each consumer warpgroup.
 //%   if taking_turns then
@@ -132,6 +137,36 @@ constexpr int ROWS_DONE = 4;
 
 //% include "parts/consumer_sm90.cu"
 
+//% if layout.parts > 0 then
+//%   local key_names = {k = "k", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+// What the mask reads by key alone, beside the tile of K, once the place is free. All lanes; the first one's arrival at
+// K_FULL, behind a warp_sync, tells the consumers.
+static __device__ __forceinline__ void fetch_key_parts(
+    const qkv_params &p, unsigned shared, const ring<STAGES> &ring, int tile, int hk, int b, int lane) {
+  constexpr int SHARE = (TILE_N + 31) / 32; // keys of a lane
+  //%   for n, type in ipairs(mask.keys) do
+  $(type) part_$(n)[SHARE];
+  //%   end
+#pragma unroll
+  for (int i = 0; i < SHARE; ++i) {
+    const int k = tile * TILE_N + 32 * i + lane;
+    //%   for n in ipairs(mask.keys) do
+    part_$(n)[i] = $(cuda_mask_part("key", n, key_names));
+    //%   end
+  }
+  mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
+  unsigned char *to = shared_arena() + PARTS_OFFSET + ring.stage() * KEY_PARTS * TILE_N * 4;
+#pragma unroll
+  for (int i = 0; i < SHARE; ++i) {
+    if (TILE_N % 32 != 0 && 32 * i + lane >= TILE_N) break;
+    //%   for n, type in ipairs(mask.keys) do
+    (($(type == "float" and "float" or "int") *)to)[$(n - 1) * TILE_N + 32 * i + lane] = part_$(n)[i];
+    //%   end
+  }
+  warp_sync();
+}
+
+//% end
 //% if mask.walk then
 // One warp walks through the tiles of K and V that the consumers will ask for, in their order; its first lane fetches
 // them.
@@ -152,6 +187,10 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     for (bool more = true; more; warp_sync()) {
       more = walk.more();
       const int tile = walk.tile();
+      //% if layout.parts > 0 then
+      if (more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane);
+      if (more && lane > 0) key_ring.advance(); // the first lane's advances as it loads
+      //% end
       if (lane == 0) {
         if (more) load_key(p, shared, key_ring, tile, hk, work.b);
         else ask_for_work(p, queue);
@@ -320,7 +359,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
     }
     for (int n = 0; n < STAGES; ++n) {
       mbar_init(shared + K_FULL + 8 * n, 1);
+      //% if layout.parts > 0 then
+      mbar_init(shared + K_EMPTY + 8 * n, 4 * WARPGROUPS); // warps, each having read the mask's parts
+      //% else
       mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS$(releases));
+      //% end
       mbar_init(shared + V_FULL + 8 * n, 1);
       mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS$(releases));
     }

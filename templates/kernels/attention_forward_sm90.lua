@@ -56,7 +56,12 @@ local function layout(v, s)
   m.barriers = m.p_offset + s.p_shared * m.tile_m * m.p.bytes * m.p.count
   m.tickets = s.scheduler == 2 and 2 or 0 -- work numbers on their way to the consumers
   m.ticket_offset = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages + 2 * m.tickets)
-  m.total = m.ticket_offset + 4 * m.tickets
+  -- What the mask reads by key alone comes with the tile of K, where there is room for it.
+  m.parts_offset = round_up(m.ticket_offset + 4 * m.tickets, 16)
+  local parts_bytes = s.stages * #mask.keys * s.tile_n * 4
+  m.parts = mask.walk and not mask.by_limits and m.parts_offset + parts_bytes <= arch.shared_per_block and #mask.keys
+    or 0
+  m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.ticket_offset + 4 * m.tickets
   m.budget = budget(s.warpgroups)
   return m
 end
@@ -67,6 +72,18 @@ local function registers(v, s)
   local query = s.q_registers == 1 and 4 * ceil_div(v.dim_qk, 16) or 0
   local probabilities = s.p_shared == 0 and s.tile_n // 4 or 0
   return s.tile_n // 2 + probabilities + v.dim_v // 2 + query + 24
+end
+
+-- Whether rows see about as many keys as their neighbours, such as those of a window or a chunk: bounds in closed form
+-- whose lower one moves.
+local function has_even_rows()
+  local moves = false
+  for n = 1, mask.intervals do
+    local side = mask.by_row[n]
+    if side.low or side.high then return false end
+    moves = moves or side.low_count > 0
+  end
+  return mask.by_limits and moves
 end
 
 -- A default schedule for what is known of the queries: all heads of a KV head share a tile of rows where that takes
@@ -145,7 +162,7 @@ return {
   -- tells, fixed shares are as even, and the heads' rows stay together.
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
-    local uneven = mask.walk ~= false or (mask.form == "rows" and mask.high_count > 0)
+    local uneven = not has_even_rows() and (mask.walk ~= false or (mask.form == "rows" and mask.high_count > 0))
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
@@ -238,7 +255,9 @@ return {
     region("O", m.o_offset, m.p_offset, rows(m.tile_m, m.v))
     region("P", m.p_offset, m.barriers, s.p_shared == 1 and rows(m.tile_m, m.p) or "")
     region("mbarriers", m.barriers, m.ticket_offset, "8 bytes each")
-    region("tickets", m.ticket_offset, m.total, "work numbers on their way from the producer to the consumers")
+    region("tickets", m.ticket_offset, m.ticket_offset + 4 * m.tickets,
+           "work numbers on their way from the producer to the consumers")
+    region("mask", m.parts_offset, m.total, s.stages .. " x " .. m.parts .. " numbers for every key of a tile")
     local scores = m.tile_m * s.tile_n
     lines[#lines + 1] = "roles: one producer thread (" .. b.producer .. " registers), " .. s.warpgroups ..
       " consumer warpgroups of 64 rows (" .. b.consumer .. ")"

@@ -136,8 +136,10 @@ static __device__ __forceinline__ void issue_output(consumer &c) {
 // The products have been waited for: their results may be touched, their stages filled again.
 static __device__ __forceinline__ void take_scores(consumer &c) {
   keep(c.scores);
+  //% if layout.parts == 0 then
   if (c.leader) $(arrive)(c.shared + K_EMPTY + 8 * c.keys.stage()$(at));
   c.keys.advance();
+  //% end
 }
 static __device__ __forceinline__ void take_output(consumer &c) {
   keep(c.output);
@@ -185,7 +187,15 @@ static __device__ __forceinline__ void softmax(
   //% if not raw_scores then
   transform_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
   //% end
+  //% if layout.parts > 0 then
+  const unsigned char *parts = shared_arena() + PARTS_OFFSET + c.keys.stage() * KEY_PARTS * TILE_N * 4;
+  if (masked) mask_scores(c.scores, p, parts, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
+  warp_sync(); // K has been multiplied; what the mask read beside it is no longer needed either
+  if (c.lane == 0) mbar_arrive(c.shared + K_EMPTY + 8 * c.keys.stage());
+  c.keys.advance();
+  //% else
   if (masked) mask_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
+  //% end
   c.moved = move_references(c.scores, c.rows, c.rescale);
   //% if turns_at_products then
   exponentiate(c.scores, c.rows);

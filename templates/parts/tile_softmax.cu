@@ -53,8 +53,10 @@ static __device__ __forceinline__ void transform_scores(
 
 //% end
 // Hides what a row may not see, and keys past the end.
+//% local parts = kernel.layout.parts -- of the mask, which lie in shared memory by key
+//% local before_tile = parts > 0 and "\nconst unsigned char *parts, " or " "
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(at_row) int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p,$(before_tile)int tile,$(at_row) int position, int h, int hk,
     int b, int lane) {
   //% if mask.by_limits then
   //%   local row_names = {q = "q", h = names.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
@@ -136,7 +138,12 @@ $(indent)[[maybe_unused]] const int q = i + position;
     for (int e = 0; e < 2; ++e) {
       const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e;
       //%   for n, type in ipairs(mask.keys) do
+      //%     if parts > 0 then
+      //%       local stored = type == "float" and "float" or "int"
+      const $(type) key_$(n) = ((const $(stored) *)parts)[$(n - 1) * TILE_N + 8 * n + lane % 4 * 2 + e];
+      //%     else
       const $(type) key_$(n) = $(cuda_mask_part("key", n, names));
+      //%     end
       //%   end
 #pragma unroll
       for (int r = 0; r < ROW_TILES; ++r)

@@ -78,6 +78,7 @@ constexpr int TICKETS = 2; // work numbers on their way from the producer to the
 constexpr int TICKET_FULL = V_EMPTY + 8 * STAGES, TICKET_EMPTY = TICKET_FULL + 8 * TICKETS;
 constexpr int TICKET_OFFSET = 229504;
 
+
 // Named barriers, one for each consumer warpgroup.
 constexpr int TURN = 1;
 

@@ -583,7 +583,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }
 
-  if (tiles.begin >= tiles.end) { // nothing was waited for: Q must have landed before O takes its place
+  // Where nothing was waited for, Q must have landed before O takes its place.
+  if (tiles.begin >= tiles.end) {
     cp_async_wait_0();
     block_sync();
   }

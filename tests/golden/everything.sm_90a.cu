@@ -30,20 +30,18 @@
 // deterministic: false
 //
 // schedule: warpgroups=3,tile_n=128,stages=2,order=1,overlap=1,rescale=0,slack=8,q_buffers=1,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1
-// resources: 229496 bytes of shared memory, 512 threads, about 128 registers a thread
+//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1
+// resources: 229456 bytes of shared memory, 512 threads, about 128 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  49152   1 x 192 rows of 2 x 128 bytes, swizzled
 //   K           49152 .. 114688   2 x 128 rows of 2 x 128 bytes, swizzled
 //   V          114688 .. 180224   2 x 128 rows of 2 x 128 bytes, swizzled
 //   O          180224 .. 229376   192 rows of 2 x 128 bytes, swizzled
-//   mbarriers  229376 .. 229488   8 bytes each
-//   tickets    229488 .. 229496   work numbers on their way from the producer to the consumers
+//   mbarriers  229376 .. 229456   8 bytes each
 // roles: one producer thread (32 registers), 3 consumer warpgroups of 64 rows (160)
 // a tile: 7077888 FLOPs, 24576 exponentials
-// rows of a tile: 48 queries of 4 heads, 0 idle
 
-constexpr int HEADS_KV = 2;
+constexpr int HEADS_Q = 8;
 constexpr int GROUP = 4; // query heads per KV head
 constexpr int DIM_V = 72;
 constexpr float SOFTCAP = 0x1.ep+4f;
@@ -51,11 +49,8 @@ constexpr float SCALE = 0x1.01732p-8f; // scale / softcap
 
 constexpr int WARPGROUPS = 3; // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
-constexpr int TILE_QUERIES = TILE_M / GROUP; // of a tile, each with the GROUP query heads of a KV head
-constexpr int TILE_ROWS = TILE_QUERIES * GROUP; // in use
 constexpr int TILE_N = 128; // keys of a tile
 constexpr int STAGES = 2;
-constexpr unsigned KEYS_IN_L2 = 58254; // of 16 MiB, with their values
 constexpr int Q_BUFFERS = 1;
 constexpr int THREADS = 128 * (WARPGROUPS + 1);
 
@@ -80,21 +75,12 @@ constexpr int O_OFFSET = 180224;
 constexpr int Q_FULL = 229376, Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
 constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
 constexpr int V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
-constexpr int TICKETS = 2; // work numbers on their way from the producer to the consumers
-constexpr int TICKET_FULL = V_EMPTY + 8 * STAGES, TICKET_EMPTY = TICKET_FULL + 8 * TICKETS;
-constexpr int TICKET_OFFSET = 229488;
+
 
 // Named barriers, one for each consumer warpgroup.
 constexpr int TURN = 1;
 
 #ifndef QKV_EMU // the emulator's header has its own
-// atom.relaxed.gpu.add: returns the old value; orders nothing. | one thread | sm_80
-static __device__ __forceinline__ int atomic_add_i32(int *p, int v) {
-  int old;
-  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
-  return old;
-}
-
 // barrier.arrive: arrives without waiting; what came before is visible to those who wait. | whole warps | sm_80
 static __device__ __forceinline__ void bar_arrive(int id, int threads) {
   asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -225,6 +211,16 @@ static __device__ __forceinline__ void stmatrix_x4(
 // An encoded tensor map: 128 opaque bytes inside of the kernel's __grid_constant__ parameters. | - | sm_90
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
 
+// cp.async.bulk.tensor.4d to shared memory: the whole box's bytes count on the mbarrier. |
+// one thread | visible after mbar_wait | sm_90
+static __device__ __forceinline__ void tma_load_4d(
+    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+
 // tma_load_4d with the hint that L2 keeps the box rather than others. | one thread | visible after mbar_wait | sm_90
 static __device__ __forceinline__ void tma_load_4d_evict_last(
     unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3) {
@@ -235,22 +231,12 @@ static __device__ __forceinline__ void tma_load_4d_evict_last(
                : "memory");
 }
 
-// cp.async.bulk.tensor.5d to shared memory: the whole box's bytes count on the mbarrier. |
-// one thread | visible after mbar_wait | sm_90
-static __device__ __forceinline__ void tma_load_5d(
-    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3, int c4) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-               "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-               : "memory");
-}
-
-// cp.async.bulk.tensor.5d to global memory, in the thread's bulk group. |
+// cp.async.bulk.tensor.4d to global memory, in the thread's bulk group. |
 // one thread | reads until bulk_wait_read | sm_90
-static __device__ __forceinline__ void tma_store_5d(
-    const tensor_map *map, unsigned from, int c0, int c1, int c2, int c3, int c4) {
-  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
-               "[%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+static __device__ __forceinline__ void tma_store_4d(
+    const tensor_map *map, unsigned from, int c0, int c1, int c2, int c3) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], "
+               "[%1];" ::"l"(map), "r"(from), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
                : "memory");
 }
 
@@ -482,7 +468,6 @@ struct qkv_params {
   int batch;
   int len_q;
   int len_k;
-  int *tickets;
   const float *slope;
   long long slope_stride0;
   int slope_extent0;
@@ -494,17 +479,6 @@ static __device__ __forceinline__ float param_slope(const qkv_params &p, int i0)
 }
 
 static __device__ __forceinline__ float to_f32(int x) { return (float)x; }
-
-// Row `row` of a tile: query head row % GROUP of the KV head's, at query row / GROUP of the tile.
-struct packed_row {
-  int query_begin; // the tile's first query
-  unsigned row;
-
-  __device__ __forceinline__ int query() const { return query_begin + row / GROUP; }
-  __device__ __forceinline__ int head() const { return row % GROUP; }
-  __device__ __forceinline__ bool exists(const qkv_params &p) const { return row < TILE_ROWS && query() < p.len_q; }
-  __device__ __forceinline__ packed_row operator+(int rows) const { return {query_begin, row + rows}; }
-};
 
 // Tiles from begin up to end hold every visible key.
 // In tiles from free_begin up to free_end (which may lie before) every row sees every key.
@@ -518,7 +492,7 @@ static __device__ __forceinline__ tile_range visible_tiles(
     const qkv_params &p, int row_begin, int position, int h, int hk, int b) {
   tile_range tiles;
   int key_begin = 0, key_end = p.len_k;
-  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_QUERIES, p.len_q) - 1 + position;
+  [[maybe_unused]] const int first = row_begin + position, last = min(row_begin + TILE_M, p.len_q) - 1 + position;
   key_begin = max(first - 511, 0);
   key_end = min(last + 1, p.len_k);
   tiles.begin = key_begin / TILE_N;
@@ -540,61 +514,44 @@ template <int STAGES> struct ring {
   }
 };
 
-// A tile of rows: from query row_begin on, from query head h on.
+// A tile of rows.
 struct work_item {
   int row_begin, h, b;
 };
 
 // Work `number` in the order of their handing out.
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
-  const unsigned row_blocks = (p.len_q + TILE_QUERIES - 1) / TILE_QUERIES;
+  const unsigned row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
   work_item work;
-  // Heads whose K and V fit 16 MiB of L2 together; among them late rows first, which see the most keys.
-  const unsigned heads = p.batch * HEADS_KV;
-  const unsigned fit = max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
-  const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
-  const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
-  work.row_begin = (int)(row_blocks - 1 - row) * TILE_QUERIES;
-  work.h = head % HEADS_KV * GROUP;
-  work.b = head / HEADS_KV;
+  // Rows of one head are neighbours, so that they share K and V in L2.
+  const unsigned head = number / row_blocks;
+  work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * TILE_M;
+  work.h = head % HEADS_Q;
+  work.b = head / HEADS_Q;
   return work;
 }
 
 static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
-  return (unsigned)((p.len_q + TILE_QUERIES - 1) / TILE_QUERIES) * HEADS_KV * p.batch;
+  return (unsigned)((p.len_q + TILE_M - 1) / TILE_M) * HEADS_Q * p.batch;
 }
 
 // Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last
 // one comes a number that is none.
 struct work_queue {
-  ring<TICKETS> tickets;
-  unsigned next = blockIdx.x;
+  unsigned round = 0;
 };
 
-// Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
-// It is asked for ahead of the last copy of a work: the answer arrives while that waits for its place, and no work is
-// promised to a block much sooner than the block is free.
-static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {
-  queue.next = gridDim.x + atomic_add_i32(p.tickets, 1);
-}
+static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {}
 
+// The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
-  const unsigned number = queue.next;
-  mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage(), queue.tickets.parity() ^ 1);
-  *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage()) = number;
-  mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage());
-  queue.tickets.advance();
-  return number;
+  const unsigned round = queue.round++;
+  return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
 }
 
 static __device__ __forceinline__ unsigned take_work(
     const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
-  mbar_wait(shared + TICKET_FULL + 8 * queue.tickets.stage(), queue.tickets.parity());
-  const unsigned number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage());
-  warp_sync();
-  if (lane == 0) mbar_arrive(shared + TICKET_EMPTY + 8 * queue.tickets.stage());
-  queue.tickets.advance();
-  return number;
+  return hand_out_work(p, shared, queue);
 }
 
 // The rows of a tile of Q into its ring, once the place is free.
@@ -602,11 +559,11 @@ static __device__ __forceinline__ void load_query(
     const qkv_params &p, unsigned shared, ring<Q_BUFFERS> &ring, int row_begin, int head, int b) {
   const unsigned full = shared + Q_FULL + 8 * ring.stage(), to = shared + ring.stage() * Q_BYTES;
   mbar_wait(shared + Q_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
-  mbar_arrive_expect_tx(full, QK_PANELS * TILE_ROWS * QK_ROW_BYTES);
+  mbar_arrive_expect_tx(full, QK_PANELS * Q_PANEL);
 #pragma unroll
   for (int panel = 0; panel < QK_PANELS; ++panel)
-    tma_load_5d(to + panel * Q_PANEL, &p.q_map, full,
-                panel * QK_WIDTH, 0, row_begin, head, b);
+    tma_load_4d(to + panel * Q_PANEL, &p.q_map, full,
+                panel * QK_WIDTH, row_begin, head, b);
   ring.advance();
 }
 
@@ -692,8 +649,7 @@ template <int TILES> static __device__ __forceinline__ void keep(float (&accumul
 
 // Products to exponents of 2: scale, softcap, score expression, in this order.
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,
-    packed_row warp_row, int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
     int b, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -701,29 +657,25 @@ static __device__ __forceinline__ void transform_scores(
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const packed_row row = warp_row + (16 * r + lane / 4 + e / 2 * 8);
-        const int head = h + row.head();
-        const int i = row.query();
+        const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
         const int q = i + position;
         const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
         float s = SOFTCAP * tanh_f32(scores[r][n][e] * SCALE);
-        s = s + param_slope(p, head) * to_f32(k - q);
+        s = s + param_slope(p, h) * to_f32(k - q);
         scores[r][n][e] = s * LOG2E;
       }
 }
 
 // Hides what a row may not see, and keys past the end.
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,
-    packed_row warp_row, int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
     int b, int lane) {
   const int first_key = tile * TILE_N + lane % 4 * 2; // of those the lane has
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      [[maybe_unused]] const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
-      [[maybe_unused]] const int q = row.query() + position;
+      [[maybe_unused]] const int q = warp_row + 16 * r + lane / 4 + 8 * half + position;
       const int low = max_i32(0, q - 511) - first_key;
       const int high = min_i32(p.len_k, q + 1) - first_key;
 #pragma unroll
@@ -837,16 +789,13 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
 
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows,
-    packed_row warp_row, int h, int b,
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp_row, int h, int b,
     int lane) {
+  const float sink = p.sink[h * p.sink_stride_head];
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
-      const int head = h + row.head();
-      const float sink = p.sink[head * p.sink_stride_head];
       float sum = rows.sum[r][half];
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
@@ -858,10 +807,10 @@ static __device__ __forceinline__ void finish_rows(
         output[r][n][2 * half] *= inverse;
         output[r][n][2 * half + 1] *= inverse;
       }
-      const int i = row.query();
-      if (lane % 4 == 0 && row.exists(p)) {
+      const int i = warp_row + 16 * r + lane / 4 + 8 * half;
+      if (lane % 4 == 0 && i < p.len_q) {
         const float lse = empty ? minus_infinity() : (rows.reference[r][half] + log2_approx(sum)) * LN2;
-        p.lse[b * p.lse_stride_batch + head * p.lse_stride_head + i * p.lse_stride_token] = lse;
+        p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
       }
     }
   }
@@ -869,8 +818,7 @@ static __device__ __forceinline__ void finish_rows(
 
 // O by way of `row` on of shared memory. The copy engine leaves out rows and columns outside of the tensor.
 static __device__ __forceinline__ void store_output(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row,
-    packed_row warp_row, int h, int b,
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row, int warp_row, int h, int b,
     int lane) {
   const unsigned slab = shared_o + row * V_ROW_BYTES;
   if (lane == 0) bulk_wait_read_0(); // the tile before has left
@@ -890,7 +838,7 @@ static __device__ __forceinline__ void store_output(
   if (lane == 0) {
 #pragma unroll
     for (int panel = 0; panel < V_PANELS; ++panel)
-      tma_store_5d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row.head(), warp_row.query(), h / GROUP, b);
+      tma_store_4d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row, h, b);
     bulk_commit();
   }
 }
@@ -898,7 +846,7 @@ static __device__ __forceinline__ void store_output(
 // A tile of rows as its consumers see it.
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
-  packed_row warp_row; // the warp's first row
+  int warp_row;           // the warp's first row
   tile_range tiles;
 };
 
@@ -927,7 +875,7 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   row_work work;
   work.h = item.h, work.hk = item.h / GROUP, work.b = item.b;
   work.position = p.len_k - p.len_q;
-  work.warp_row = {item.row_begin, (unsigned)warp_row(c)};
+  work.warp_row = item.row_begin + warp_row(c);
   work.tiles = visible_tiles(p, item.row_begin, work.position, work.h, work.hk, work.b);
   return work;
 }
@@ -1048,7 +996,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b);
       if (tile == tiles.begin - 1) ask_for_work(p, queue);
       if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, hk, work.b);
+        load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
       else
         load_value(p, shared, value_ring, tile + 1, hk, work.b);
     }
@@ -1110,10 +1058,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
       mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS);
       mbar_init(shared + V_FULL + 8 * n, 1);
       mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);
-    }
-    for (int n = 0; n < TICKETS; ++n) {
-      mbar_init(shared + TICKET_FULL + 8 * n, 1);
-      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
     }
     fence_mbar_init();
   }

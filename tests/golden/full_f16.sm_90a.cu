@@ -70,6 +70,7 @@ constexpr int Q_FULL = 172032, Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
 constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
 constexpr int V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
 
+
 // Named barriers, one for each consumer warpgroup.
 constexpr int TURN = 1;
 
