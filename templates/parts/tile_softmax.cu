@@ -56,8 +56,8 @@ static __device__ __forceinline__ void transform_scores(
 //% local parts = kernel.layout.parts -- of the mask, which lie in shared memory by key
 //% local before_tile = parts > 0 and "\nconst unsigned char *parts, " or " "
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p,$(before_tile)int tile,$(at_row) int position, int h, int hk,
-    int b, int lane) {
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p,$(before_tile)int tile,$(at_row) int position, int h,
+    int hk, int b, int lane) {
   //% if mask.by_limits then
   //%   local row_names = {q = "q", h = names.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
   //%   local sees = {}

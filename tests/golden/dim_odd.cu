@@ -354,8 +354,8 @@ static __device__ __forceinline__ void multiply_probability_value(
 
 // Hides what a row may not see, and keys past the end.
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
-    int b, int lane) {
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h,
+    int hk, int b, int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
