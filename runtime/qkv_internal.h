@@ -137,6 +137,9 @@ typedef struct problem_eval {
 } problem_eval;
 /* Value of a bool, int or float expression of the spec at a place; s only counts in scores. */
 double problem_value(const problem_eval *p, const expr *e, const reference_position *at, double s);
+/* A parameter's element as expr_env.read gives it, `user` being a problem_eval; indices are clamped to the tensor's
+ * extents, as on the device. Float scalars travel as f32. */
+double problem_read(void *user, int param, const int64_t *index);
 /* Number of visible (query, key) pairs over batch and heads; -1 when counting them takes more than `most` evaluations
  * of the mask. Parameters that the mask reads must be in host memory. */
 qkv_status work_visible(const spec *s, const qkv_attention_args *args, double most, double *pairs);

@@ -1,8 +1,7 @@
 /* qkv_reference.c: the CPU's answer for a spec: binds the expression evaluator to reference.c. */
 #include "qkv_internal.h"
 
-/* A parameter's element; indices are clamped to the tensor's extents, as on the device. Float scalars travel as f32. */
-static double read_param(void *user, int param, const int64_t *index) {
+double problem_read(void *user, int param, const int64_t *index) {
   const problem_eval *p = user;
   const expr_param *declared = &p->spec->params[param];
   const qkv_param_value *value = &p->args->params[param];
@@ -31,7 +30,7 @@ double problem_value(const problem_eval *p, const expr *e, const reference_posit
                                    [EXPR_LEN_Q] = at->len_q,
                                    [EXPR_LEN_K] = at->len_k},
                         .s = s,
-                        .read = read_param,
+                        .read = problem_read,
                         .user = (void *)(uintptr_t)p};
   return expr_eval(e, &env);
 }
