@@ -180,8 +180,9 @@ typedef struct qkv_build_options {
   const char *phase;    /* NULL: "prefill" */
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
+  int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
 } qkv_build_options;
-#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0}
+#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0}
 
 /* The CUDA source. Free with qkv_string_free. */
 QKV_API qkv_status qkv_generate(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, char **source);
