@@ -128,6 +128,13 @@ static void define_variant(binding *b, lua_State *L) {
   host_set_global(L, "variant");
 }
 
+static bool reads_tensor(const expr *e) {
+  bool found = e->op == EXPR_PARAM && e->nargs > 0;
+  for (int n = 0; n < e->nargs && !found; n++)
+    found = reads_tensor(e->args[n]);
+  return found;
+}
+
 /* by_row[n] = {low = , high = , low_count = }: whether the side goes up and down over the rows; how many lower bounds.
  */
 static void set_intervals(const binding *b, lua_State *L) {
@@ -185,6 +192,7 @@ static void define_mask(const binding *b, lua_State *L) {
     set_bool(L, "walk", false);
   set_int(L, "intervals", b->plan.rows.count);
   set_bool(L, "by_limits", b->plan.form == MASK_ROWS);
+  set_bool(L, "reads_pairs", reads_tensor(b->mask_parts.rest));
   set_bool(L, "has_box", b->plan.box != NULL);
   set_parts(L, "rows", b->mask_parts.rows, b->mask_parts.nrows);
   set_parts(L, "keys", b->mask_parts.keys, b->mask_parts.nkeys);

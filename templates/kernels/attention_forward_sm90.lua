@@ -22,12 +22,13 @@ local function panels(dim)
 end
 
 -- Registers of a thread at launch, of the producer's after setmaxnreg, and of a consumer's.
-local function budget(warpgroups)
-  local threads = 128 * (warpgroups + 1)
+-- A producer that runs a box program, or computes several parts of the mask, takes more.
+local function budget(warpgroups, parts)
+  local threads, wide = 128 * (warpgroups + 1), mask.walk == "boxes" or parts > 1
   return {
     launch = math.min(REGISTERS_PER_SM // threads // 8 * 8, 255),
-    producer = ({56, 40, 32})[warpgroups],
-    consumer = ({240, 232, 160})[warpgroups],
+    producer = (wide and {56, 56, 56} or {56, 40, 32})[warpgroups],
+    consumer = (wide and {240, 224, 152} or {240, 232, 160})[warpgroups],
   }
 end
 
@@ -62,7 +63,7 @@ local function layout(v, s)
   m.parts = mask.walk and not mask.by_limits and m.parts_offset + parts_bytes <= arch.shared_per_block and #mask.keys
     or 0
   m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.ticket_offset + 4 * m.tickets
-  m.budget = budget(s.warpgroups)
+  m.budget = budget(s.warpgroups, m.parts)
   return m
 end
 
@@ -84,6 +85,15 @@ local function has_even_rows()
     moves = moves or side.low_count > 0
   end
   return mask.by_limits and moves
+end
+
+-- Whether finding tiles and masking them takes more registers than three warpgroups leave.
+local function has_heavy_mask()
+  if not mask.walk then return false end
+  for n = 1, mask.intervals do
+    if mask.by_row[n].low or mask.by_row[n].high then return true end
+  end
+  return not mask.by_limits or mask.intervals > 2
 end
 
 -- A default schedule for what is known of the queries: all heads of a KV head share a tile of rows where that takes
@@ -174,6 +184,10 @@ return {
       return fit_rows(v, request.len_q, s)
     end
     if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
+    if dim <= 96 and has_heavy_mask() then
+      return schedule(2, mask.reads_pairs and 96 or 128, {stages = dim <= 64 and 3 or 2})
+    end
+    if dim <= 128 and mask.reads_pairs then return schedule(2, 80, {order = 0}) end -- 64 loads in flight would spill
     if dim <= 64 then return schedule(3, 128, {stages = 3}) end
     if dim <= 96 then return schedule(3, dim <= 72 and 128 or 112, {q_buffers = 1}) end
     if dim < 128 then return schedule(2, 128, {order = 0}) end
@@ -199,12 +213,12 @@ return {
   end,
 
   check = function(v, s)
-    local need, have = registers(v, s), budget(s.warpgroups).consumer
+    local need, have = registers(v, s), layout(v, s).budget.consumer
     if need > have then
       return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n%s or warpgroups")
         :format(need, s.warpgroups, have, s.q_registers == 1 and ", q_registers" or "")
     end
-    local columns, launch = math.max(s.tile_n, v.dim_v), budget(s.warpgroups).launch
+    local columns, launch = math.max(s.tile_n, v.dim_v), layout(v, s).budget.launch
     if columns // 2 + PRODUCT_REGISTERS > launch then
       return false, ("registers: a product of %d columns needs %d at launch, where a thread has %d; lower warpgroups%s")
         :format(columns, columns // 2 + PRODUCT_REGISTERS, launch, s.tile_n > v.dim_v and " or tile_n" or "")
@@ -237,11 +251,12 @@ return {
 
   resources = function(v, s)
     return {shared_bytes = layout(v, s).total, threads = 128 * (s.warpgroups + 1),
-            registers = budget(s.warpgroups).launch, blocks = 1}
+            registers = layout(v, s).budget.launch, blocks = 1}
   end,
 
   describe = function(v, s)
-    local m, b = layout(v, s), budget(s.warpgroups)
+    local m = layout(v, s)
+    local b = m.budget
     local function rows(tile, dim)
       return tile .. " rows of " .. dim.count .. " x " .. dim.bytes .. " bytes, swizzled"
     end
