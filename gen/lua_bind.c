@@ -135,8 +135,8 @@ static bool reads_tensor(const expr *e) {
   return found;
 }
 
-/* by_row[n] = {low = , high = , low_count = }: whether the side goes up and down over the rows; how many lower bounds.
- */
+/* by_row[n] = {low = , high = , low_count = , high_count = }: whether the side goes up and down over the rows; how many
+ * bounds it has. */
 static void set_intervals(const binding *b, lua_State *L) {
   lua_newtable(L);
   for (int n = 0; n < b->plan.rows.count; n++) {
@@ -144,6 +144,7 @@ static void set_intervals(const binding *b, lua_State *L) {
     set_bool(L, "low", mask_interval_by_row(&b->plan.rows, n, true));
     set_bool(L, "high", mask_interval_by_row(&b->plan.rows, n, false));
     set_int(L, "low_count", b->plan.rows.items[n].nlow);
+    set_int(L, "high_count", b->plan.rows.items[n].nhigh);
     host_freeze(L, "mask.by_row[n]", true);
     lua_rawseti(L, -2, n + 1);
   }

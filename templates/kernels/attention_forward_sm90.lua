@@ -75,16 +75,16 @@ local function registers(v, s)
   return s.tile_n // 2 + probabilities + v.dim_v // 2 + query + 24
 end
 
--- Whether rows see about as many keys as their neighbours, such as those of a window or a chunk: bounds in closed form
--- whose lower one moves.
+-- Whether rows see about as many keys as their neighbours, such as those of a window or a chunk: intervals in closed
+-- form, of which at least one has both ends and none only a lower one.
 local function has_even_rows()
-  local moves = false
+  local both = false
   for n = 1, mask.intervals do
     local side = mask.by_row[n]
-    if side.low or side.high then return false end
-    moves = moves or side.low_count > 0
+    if side.low or side.high or (side.low_count > 0 and side.high_count == 0) then return false end
+    both = both or side.low_count > 0
   end
-  return mask.by_limits and moves
+  return mask.by_limits and both
 end
 
 -- Whether finding tiles and masking them takes more registers than three warpgroups leave.
@@ -172,7 +172,8 @@ return {
   -- tells, fixed shares are as even, and the heads' rows stay together.
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
-    local uneven = not has_even_rows() and (mask.walk ~= false or (mask.form == "rows" and mask.high_count > 0))
+    local bounds = mask.form == "rows" and mask.high_count + mask.low_count or 0
+    local uneven = not has_even_rows() and (mask.walk ~= false or bounds > 0)
     local short = request.len_q > 0 and request.len_q <= 1024
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,

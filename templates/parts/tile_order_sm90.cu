@@ -1,5 +1,7 @@
 //%% Which tiles of rows a block works on, and in which order. The producer and the consumers walk through it alike.
 //% local bounded = mask.form == "rows"
+//% -- Later rows see more keys, unless only the first visible key moves.
+//% local late_first = not (bounded and mask.low_count > 0 and mask.high_count == 0)
 //% local longest_first = schedule.l2_mib > 0
 //% local packed = kernel.layout.packed
 //% local fit_factor = packed and "" or "GROUP * "
@@ -24,16 +26,18 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   const unsigned row_blocks = (p.len_q + $(rows) - 1) / $(rows);
   work_item work;
   //% if longest_first then
-  // Heads whose K and V fit $(schedule.l2_mib) MiB of L2 together; among them late rows first, which see the most keys.
+  //%   local longest = late_first and "late" or "early"
+  // Heads whose K and V fit $(schedule.l2_mib) MiB of L2 together; among them $(longest) rows first, which see the most
+  // keys.
   const unsigned heads = p.batch * $(heads);
   const unsigned fit = $(fit_factor)max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
   const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
-  work.row_begin = (int)(row_blocks - 1 - row) * $(rows);
+  work.row_begin = (int)$(late_first and "(row_blocks - 1 - row)" or "row") * $(rows);
   //% else
   // Rows of one head are neighbours, so that they share K and V in L2.
   const unsigned head = number / row_blocks;
-  //%   if bounded then
+  //%   if bounded and late_first then
   work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * $(rows);
   //%   else
   work.row_begin = (int)(number % row_blocks) * $(rows);

@@ -507,7 +507,8 @@ struct work_item {
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
   const unsigned row_blocks = (p.len_q + TILE_QUERIES - 1) / TILE_QUERIES;
   work_item work;
-  // Heads whose K and V fit 16 MiB of L2 together; among them late rows first, which see the most keys.
+  // Heads whose K and V fit 16 MiB of L2 together; among them late rows first, which see the most
+  // keys.
   const unsigned heads = p.batch * HEADS_KV;
   const unsigned fit = max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
