@@ -362,14 +362,15 @@ static int cuda_interval_side(lua_State *L) {
 static int cuda_box(lua_State *L) {
   binding *b = binding_of(L);
   static const char *const inputs[BOX_INPUT_COUNT] = {"q_first", "q_last", "k_first", "k_last", "h_first",
-                                                      "h_last",  "hk",     "b",       "len_q",  "len_k"};
+                                                      "h_last",  "hk",     "b",       "len_q",  "len_k",
+                                                      "residue", "dilation", "all_q", "all_k"};
   box_style style = {.types = {"bool", "int", "long long", "float", "unsigned long long"},
                      .indent = "", .params = b->spec->params};
   luaL_checktype(L, 1, LUA_TTABLE);
   if (!b->plan.box)
     return luaL_error(L, "the mask has no box program");
   for (int n = 0; n < BOX_INPUT_COUNT; n++) {
-    if (lua_getfield(L, 1, inputs[n]) != LUA_TSTRING)
+    if (lua_getfield(L, 1, inputs[n]) != LUA_TSTRING && n < BOX_RESIDUE)
       return luaL_error(L, "cuda_box needs %s = \"...\"", inputs[n]);
     style.input[n] = lua_tostring(L, -1); /* the table keeps the string alive */
     lua_pop(L, 1);
