@@ -111,6 +111,7 @@ return {
   supports = function(v, request)
     local reason = attention.refuse(v, {f16 = true, bf16 = true})
     if reason then return false, reason end
+    if mask.dilation then return false, "attention.mask: tiles of one residue are not supported" end
     if request.unaligned then return false, "tensor maps need 16-byte aligned addresses and strides" end
     if v.dtype_q ~= v.dtype_kv then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
