@@ -24,6 +24,7 @@ typedef enum box_type { BOX_BOOL, BOX_INT, BOX_LONG, BOX_FLOAT, BOX_LABELS, BOX_
 /* clang-format off */
 typedef enum box_input {
   BOX_Q_FIRST, BOX_Q_LAST, BOX_K_FIRST, BOX_K_LAST, BOX_H_FIRST, BOX_H_LAST, BOX_HK, BOX_B, BOX_LEN_Q, BOX_LEN_K,
+  BOX_RESIDUE, BOX_DILATION, BOX_ALL_Q, BOX_ALL_K, /* of mask_residue.h */
   BOX_INPUT_COUNT
 } box_input;
 /* clang-format on */

@@ -53,7 +53,7 @@ int box_input_value(box_builder *b, box_input input) {
   enum { POSITION = 1 << 30 }; /* MASK_POSITION_LIMIT of mask.h */
   bool query = input == BOX_Q_FIRST || input == BOX_Q_LAST, key = input == BOX_K_FIRST || input == BOX_K_LAST;
   box_instruction i = {.op = BOX_INPUT, .type = BOX_INT, .input = input};
-  return place(b, &i, query ? -POSITION : 0, query || key ? POSITION - 1 : POSITION);
+  return place(b, &i, query ? -POSITION : input == BOX_DILATION, query || key ? POSITION - 1 : POSITION);
 }
 
 bool box_is_const(const box_builder *b, int value, int64_t integer) {

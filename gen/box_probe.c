@@ -2,7 +2,7 @@
  * one mask. A guess by construction: it costs time when wrong, never results. */
 #include "box.h"
 
-enum { TILES = 12, SEGMENT = 97 };
+enum { TILES = 12, SEGMENT = 97, DILATION = 4 };
 
 /* Tiles near each other, and tiles far apart. */
 static const struct { int tile, step; } samples[] = {{32, 96}, {128, 128}, {64, 64 * 29}};
@@ -44,6 +44,8 @@ int box_probe(const box_program *p) {
       int scalar = scalars[n], tile = samples[m].tile, step = samples[m].step;
       box_env env = {.read = read, .extreme = extreme, .label_set = label_set, .user = &scalar};
       env.input[BOX_LEN_Q] = env.input[BOX_LEN_K] = (int64_t)step * TILES;
+      env.input[BOX_DILATION] = DILATION;
+      env.input[BOX_ALL_Q] = env.input[BOX_ALL_K] = DILATION * env.input[BOX_LEN_K];
       for (int at = 0; at < TILES * TILES; at++) {
         env.input[BOX_Q_FIRST] = (int64_t)(at / TILES) * step;
         env.input[BOX_K_FIRST] = (int64_t)(at % TILES) * step;

@@ -148,7 +148,8 @@ bool box_gather_labels(box_builder *b, box_scope *s, const expr *e, int *labels)
 static box_span symbol_span(box_builder *b, expr_symbol symbol) {
   static const box_input first[EXPR_SYMBOL_COUNT] = {
       [EXPR_Q] = BOX_Q_FIRST, [EXPR_K] = BOX_K_FIRST,   [EXPR_H] = BOX_H_FIRST,  [EXPR_HK] = BOX_HK,
-      [EXPR_B] = BOX_B,       [EXPR_LEN_Q] = BOX_LEN_Q, [EXPR_LEN_K] = BOX_LEN_K};
+      [EXPR_B] = BOX_B,       [EXPR_LEN_Q] = BOX_LEN_Q, [EXPR_LEN_K] = BOX_LEN_K,
+      [EXPR_RESIDUE] = BOX_RESIDUE, [EXPR_DILATION] = BOX_DILATION, [EXPR_ALL_Q] = BOX_ALL_Q, [EXPR_ALL_K] = BOX_ALL_K};
   int low = box_input_value(b, first[symbol]), high = low;
   if (symbol == EXPR_Q || symbol == EXPR_K || (symbol == EXPR_H && b->options->heads_vary))
     high = box_input_value(b, (box_input)(first[symbol] + 1));

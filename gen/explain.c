@@ -3,7 +3,7 @@
 
 #include "box.h"
 #include "gen.h"
-#include "mask.h"
+#include "mask_residue.h"
 
 static const char *const meanings[] = {
     /* by mask_form */
@@ -78,19 +78,26 @@ static void explain_box(const spec *s, const box_program *p, text *out) {
   }
 }
 
-static void explain_plan(arena *a, const spec *s, text *out) {
-  mask_plan p = mask_make_plan(a, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false);
-  text_printf(out, "known: %s\n", knowledge[p.form]);
-  if (p.form != MASK_ALL && p.form != MASK_NONE) {
-    explain_intervals(a, s, "row", &p.rows, out);
-    explain_intervals(a, s, "column", &p.columns, out);
+static void explain_plan(arena *a, const spec *s, const mask_plan *p, bool by_residue, text *out) {
+  text_printf(out, "known: %s\n", knowledge[p->form]);
+  if (p->form != MASK_ALL && p->form != MASK_NONE) {
+    explain_intervals(a, s, "row", &p->rows, out);
+    if (!by_residue)
+      explain_intervals(a, s, "column", &p->columns, out);
   }
-  if (p.box)
-    explain_box(s, p.box, out);
-  text_printf(out, "empty rows: %s\n", emptiness[p.emptiness]);
-  if (p.overflow)
-    explain_expression(s, "overflow: ", p.overflow, " may leave 32 bits for the greatest lengths and parameters\n",
+  if (p->box)
+    explain_box(s, p->box, out);
+  text_printf(out, "empty rows: %s\n", emptiness[p->emptiness]);
+  if (p->overflow)
+    explain_expression(s, "overflow: ", p->overflow, " may leave 32 bits for the greatest lengths and parameters\n",
                        out);
+}
+
+/* Everything after it is of the tokens of one residue. */
+static void explain_residue(const spec *s, const mask_residue *r, text *out) {
+  explain_expression(s, "residues: a row sees only keys of its own modulo ", r->modulus,
+                     "; tiles hold tokens of one residue, and q and k below count those\n", out);
+  explain_expression(s, "within a residue: ", r->within, "\n", out);
 }
 
 /* An edge of a tile of rows, with `first` and `last` for the positions of its rows. */
@@ -133,10 +140,13 @@ void gen_explain_mask(const spec *s, text *out) {
     out->failed = true;
     return;
   }
-  mask_rows rows = mask_analyse(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT);
-  text_puts(out, "mask: ");
-  expr_print(s->mask, s->params, out);
-  text_printf(out, "\nform: %s\n", meanings[rows.form]);
+  mask_residue residue;
+  mask_plan plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false, &residue);
+  mask_rows rows = plan.hull;
+  explain_expression(s, "mask: ", s->mask, "\n", out);
+  if (residue.modulus)
+    explain_residue(s, &residue, out);
+  text_printf(out, "form: %s\n", meanings[rows.form]);
   if (rows.form == MASK_ROWS) {
     text_printf(out, "exact: %s\n",
                 rows.exact ? "yes: tiles inside the interval are free of mask code"
@@ -145,6 +155,6 @@ void gen_explain_mask(const spec *s, text *out) {
     explain_bounds(s, "key after the last", "len_k", rows.high, rows.nhigh, out);
     explain_tile(memory, s, &rows, out);
   }
-  explain_plan(memory, s, out);
+  explain_plan(memory, s, &plan, residue.modulus != NULL, out);
   arena_free(memory);
 }

@@ -40,10 +40,13 @@ typedef enum expr_op {
 } expr_op;
 /* clang-format on */
 
-/* q and k are positions in the KV sequence's coordinates; i is the raw query row. */
+/* q and k are positions in the KV sequence's coordinates; i is the raw query row. Those past EXPR_NAMED_COUNT are of
+ * passes (mask_residue.h) and have no name in texts. */
 /* clang-format off */
 typedef enum expr_symbol {
   EXPR_Q, EXPR_K, EXPR_I, EXPR_H, EXPR_HK, EXPR_B, EXPR_LEN_Q, EXPR_LEN_K, EXPR_S,
+  EXPR_NAMED_COUNT,
+  EXPR_RESIDUE = EXPR_NAMED_COUNT, EXPR_DILATION, EXPR_ALL_Q, EXPR_ALL_K,
   EXPR_SYMBOL_COUNT
 } expr_symbol;
 /* clang-format on */

@@ -9,6 +9,7 @@
 static const char *const symbol_names[EXPR_SYMBOL_COUNT] = {
     [EXPR_Q] = "q", [EXPR_K] = "k",         [EXPR_I] = "i",         [EXPR_H] = "h", [EXPR_HK] = "hk",
     [EXPR_B] = "b", [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
+    [EXPR_RESIDUE] = "residue", [EXPR_DILATION] = "dilation", [EXPR_ALL_Q] = "all_q", [EXPR_ALL_K] = "all_k",
 };
 
 static const expr_function functions[] = {
@@ -83,7 +84,7 @@ static bool constant_allowed(const expr_scope *scope, const named_constant *c) {
 }
 
 static int symbol_find(const char *name) {
-  for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
+  for (int n = 0; n < EXPR_NAMED_COUNT; n++)
     if (strcmp(symbol_names[n], name) == 0)
       return n;
   return -1;
@@ -97,7 +98,7 @@ void expr_unknown_name(checker *c, const syntax *s) {
   const expr_sugar *sugar = expr_sugar_table(&nsugar);
   for (int n = 0; n < scope->nparams && n < 32; n++)
     candidates[count++] = scope->params[n].name;
-  for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
+  for (int n = 0; n < EXPR_NAMED_COUNT; n++)
     if (expr_symbol_allowed(scope, (expr_symbol)n))
       candidates[count++] = symbol_names[n];
   for (int n = 0; n < CONSTANT_COUNT; n++)

@@ -181,7 +181,7 @@ static void freeze_all(lua_State *L, const char *name) {
 }
 
 void family_push_kernel(lua_State *L, const family *f, const schedule *s, const spec *variant, manifest *out) {
-  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "layout", NULL};
+  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "dilation", "layout", NULL};
   char where[128];
   snprintf(where, sizeof where, "%s: kernel", f->path);
   lua_rawgeti(L, LUA_REGISTRYINDEX, f->table);
@@ -215,6 +215,7 @@ void family_push_kernel(lua_State *L, const family *f, const schedule *s, const 
   out->nfields =
       read_records(L, kernel, f, "params", MANIFEST_MAX_FIELDS, out->fields, sizeof out->fields[0], field_element);
   out->aligned16 = read_bool(L, kernel, where, "aligned16");
+  read_string(L, kernel, where, "dilation", out->dilation, sizeof out->dilation, true);
   check_fields(L, f, out);
   manifest_place_fields(out);
   freeze_all(L, "kernel");

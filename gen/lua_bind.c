@@ -2,6 +2,7 @@
 #include "lua_bind.h"
 
 #include "box.h"
+#include "expr_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,23 +11,26 @@
 static const char *const edge_names[EDGE_COUNT] = {"visit_begin", "visit_end", "full_begin", "full_end"};
 
 void binding_analyse(binding *b, arena *a) {
-  b->rows = mask_analyse(a, b->spec->mask, b->spec->align == ALIGN_BOTTOM_RIGHT);
+  const bool heads_vary = b->spec->heads_q > b->spec->heads_kv && (expr_symbols(b->spec->mask) & EXPR_BIT(EXPR_H));
+  b->plan = mask_make_tile_plan(a, b->spec->mask, b->spec->params, b->spec->align == ALIGN_BOTTOM_RIGHT, heads_vary,
+                                &b->residue);
+  b->rows = b->plan.hull;
   for (int edge = 0; edge < EDGE_COUNT; edge++)
     b->edges[edge] = mask_tile_edge(a, &b->rows, (mask_edge)edge);
-  const bool heads_vary = b->spec->heads_q > b->spec->heads_kv && (expr_symbols(b->spec->mask) & EXPR_BIT(EXPR_H));
-  b->plan = mask_make_plan(a, b->spec->mask, b->spec->params, b->spec->align == ALIGN_BOTTOM_RIGHT, heads_vary);
   for (int n = 0; n < b->plan.rows.count; n++) {
     for (int edge = 0; edge < EDGE_COUNT; edge++)
       b->interval_edges[n][edge] = mask_interval_edge(a, &b->plan.rows, n, (mask_edge)edge);
     for (int low = 0; low <= 1; low++)
       b->interval_sides[n][low] = mask_interval_side(a, &b->plan.rows, n, low);
   }
-  b->mask_parts = expr_hoist(a, b->spec->mask, b->spec->params, b->spec->nparams);
+  const expr *tested = b->residue.modulus ? b->residue.rest : b->spec->mask;
+  b->mask_parts = expr_hoist(a, tested, b->spec->params, b->spec->nparams);
   const bool is_range = b->rows.form == MASK_ALL || b->rows.form == MASK_NONE ||
                         (b->rows.form == MASK_ROWS && b->rows.exact);
   static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
                                       [MASK_ELEMENTS] = "map"};
-  b->walk = is_range ? NULL : walks[b->plan.form];
+  const bool by_pairs = b->plan.form == MASK_ELEMENTS && b->residue.modulus; /* a map knows nothing of residues */
+  b->walk = is_range || by_pairs ? NULL : walks[b->plan.form];
 }
 
 /* ---- tables ---- */
@@ -180,6 +184,21 @@ static void set_parts(lua_State *L, const char *key, const expr *const *parts, i
   lua_setfield(L, -2, key);
 }
 
+/* dilation = false, or as manifest.h has it. */
+static void set_residue(const binding *b, lua_State *L) {
+  const expr *modulus = b->residue.modulus;
+  char said[MANIFEST_NAME + 8];
+  if (!modulus) {
+    set_bool(L, "dilation", false);
+    return;
+  }
+  if (expr_is_const(modulus))
+    snprintf(said, sizeof said, "%lld", (long long)modulus->integer);
+  else
+    snprintf(said, sizeof said, "param.%s", b->spec->params[modulus->param].name);
+  set_string(L, "dilation", said);
+}
+
 static void define_mask(const binding *b, lua_State *L) {
   static const char *const forms[] = {"all", "none", "rows", "boxes", "map", "elements"};
   lua_newtable(L);
@@ -200,6 +219,7 @@ static void define_mask(const binding *b, lua_State *L) {
   set_symbols(L, "rest_symbols", b->mask_parts.rest);
   set_intervals(b, L);
   set_summaries(b, L);
+  set_residue(b, L);
   host_freeze(L, "mask", true);
   host_set_global(L, "mask");
 }
@@ -292,7 +312,8 @@ static int cuda_mask_part(lua_State *L) {
   return print_cuda(b, L, key ? h->keys[n - 1] : h->rows[n - 1], names, 3);
 }
 
-/* cuda_mask_rest(names): the mask with the variables row_1, ... and key_1, ... in place of its parts. */
+/* cuda_mask_rest(names): the mask (without what mask.dilation says) with the variables row_1, ... and key_1, ... in place
+ * of its parts. */
 static int cuda_mask_rest(lua_State *L) {
   binding *b = binding_of(L);
   const char *names[EXPR_SYMBOL_COUNT];
@@ -371,14 +392,16 @@ static int cuda_interval_side(lua_State *L) {
 static int cuda_box(lua_State *L) {
   binding *b = binding_of(L);
   static const char *const inputs[BOX_INPUT_COUNT] = {"q_first", "q_last", "k_first", "k_last", "h_first",
-                                                      "h_last",  "hk",     "b",       "len_q",  "len_k"};
+                                                      "h_last",  "hk",     "b",       "len_q",  "len_k",
+                                                      "residue", "dilation", "all_q", "all_k"};
   box_style style = {.types = {"bool", "int", "long long", "float", "unsigned long long"},
                      .indent = "", .params = b->spec->params};
   luaL_checktype(L, 1, LUA_TTABLE);
   if (!b->plan.box)
     return luaL_error(L, "the mask has no box program");
   for (int n = 0; n < BOX_INPUT_COUNT; n++) {
-    if (lua_getfield(L, 1, inputs[n]) != LUA_TSTRING)
+    bool needed = n < BOX_RESIDUE || b->residue.modulus;
+    if (lua_getfield(L, 1, inputs[n]) != LUA_TSTRING && needed)
       return luaL_error(L, "cuda_box needs %s = \"...\"", inputs[n]);
     style.input[n] = lua_tostring(L, -1); /* the table keeps the string alive */
     lua_pop(L, 1);

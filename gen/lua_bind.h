@@ -8,7 +8,7 @@
 #include "expr_hoist.h"
 #include "gen.h"
 #include "lua_host.h"
-#include "mask.h"
+#include "mask_residue.h"
 
 enum { EDGE_COUNT = 4 };
 
@@ -17,6 +17,7 @@ typedef struct binding {
   const arch *arch;
   const gen_request *request;
   const char *phase;
+  mask_residue residue; /* modulus NULL: none, or tiles are not to follow it. Else what follows is of one residue */
   mask_rows rows;   /* one interval a row, for kernels that walk through a range of tiles */
   mask_plan plan;   /* the rest that is known, for those that walk from tile to tile */
   const char *walk; /* "intervals", "boxes" or "map" where tiles are no single range; else NULL */

@@ -1,10 +1,11 @@
 /* manifest.c: the text form of a manifest and the sizes it rules.
  *
- *   manifest 3
+ *   manifest 4
  *   family attention_forward_sm80
  *   variant 0123456789abcdef0123456789abcdef
  *   schedule tile_m=128,tile_n=64          ("-" when the family has no axes)
  *   arch sm_80
+ *   dilation -                             (or 4, or param.NAME)
  *   aligned16 1
  *   params_size 256
  *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM CLUSTER FACTOR...   a factor is len_q/128
@@ -21,7 +22,8 @@
 #include <string.h>
 
 static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q", "len_k",   "heads_q",
-                                                   "heads_kv", "dim_qk", "dim_v", "sm_count"};
+                                                   "heads_kv", "dim_qk", "dim_v", "sm_count",
+                                                   "dilation", "residues", "residue_rows"};
 static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map"};
 static const int type_sizes[] = {8, 8, 4, 4, 128};
 static const int type_alignments[] = {8, 8, 4, 4, 64};
@@ -102,8 +104,9 @@ static void write_rule(const manifest_rule *rule, text *out) {
 }
 
 void manifest_write(const manifest *m, text *out) {
-  text_printf(out, "manifest 3\nfamily %s\nvariant %s\nschedule %s\narch %s\naligned16 %d\nparams_size %d\n", m->family,
-              m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, m->aligned16, m->params_size);
+  text_printf(out, "manifest 4\nfamily %s\nvariant %s\nschedule %s\narch %s\ndilation %s\naligned16 %d\nparams_size %d\n",
+              m->family, m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, *m->dilation ? m->dilation : "-",
+              m->aligned16, m->params_size);
   for (int n = 0; n < m->nlaunches; n++) {
     const manifest_launch *l = &m->launches[n];
     text_printf(out, "launch %s %d %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster,
@@ -227,7 +230,7 @@ static void read_line(reader *r, manifest *m) {
   char key[16];
   read_word(r, key, sizeof key);
   if (strcmp(key, "manifest") == 0)
-    r->bad = r->bad || read_number(r) != 3;
+    r->bad = r->bad || read_number(r) != 4;
   else if (strcmp(key, "family") == 0)
     read_word(r, m->family, sizeof m->family);
   else if (strcmp(key, "variant") == 0)
@@ -236,6 +239,8 @@ static void read_line(reader *r, manifest *m) {
     read_word(r, m->schedule, sizeof m->schedule);
   else if (strcmp(key, "arch") == 0)
     read_word(r, m->arch, sizeof m->arch);
+  else if (strcmp(key, "dilation") == 0)
+    read_word(r, m->dilation, sizeof m->dilation);
   else if (strcmp(key, "aligned16") == 0)
     m->aligned16 = read_number(r) == 1;
   else if (strcmp(key, "params_size") == 0)
@@ -270,6 +275,8 @@ bool manifest_read(const char *bytes, size_t size, manifest *out) {
     read_line(&r, m);
   if (strcmp(m->schedule, "-") == 0)
     m->schedule[0] = 0;
+  if (strcmp(m->dilation, "-") == 0)
+    m->dilation[0] = 0;
   bool good = !r.bad && m->nlaunches > 0 && writes_as(m, bytes, size);
   manifest_place_fields(m); /* offsets are determined by the types; others would not have been written */
   good = good && writes_as(m, bytes, size);

@@ -32,6 +32,9 @@ typedef enum manifest_size {
   SIZE_DIM_QK,
   SIZE_DIM_V,
   SIZE_SM_COUNT,
+  SIZE_DILATION,     /* 1 unless the manifest has one */
+  SIZE_RESIDUES,     /* that some query has: min(dilation, len_q) */
+  SIZE_RESIDUE_ROWS, /* the most queries of one: ceil(len_q / dilation) */
   SIZE_COUNT
 } manifest_size;
 
@@ -75,7 +78,11 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_
  *                                                DIMS by TOKENS elements of one head, with SWIZZLE bytes of swizzle
  *   q.packed_map.DIMS.HEADS.TOKENS.SWIZZLE       the same of q (also o) over (dim, query head of a KV head, token, KV head,
  *                                                batch); the box is DIMS by HEADS by TOKENS elements of one KV head
- *   batch len_q len_k                            sizes
+ *   q.long_map.DIMS.TOKENS.SWIZZLE               the same of q (also k v o) over (dim, token / dilation, token % dilation,
+ *                                                head, batch), of the residues below len % dilation, which have
+ *                                                ceil(len / dilation) tokens; the box holds tokens of one residue
+ *   q.short_map.DIMS.TOKENS.SWIZZLE              of all residues, and floor(len / dilation) of the tokens of each
+ *   batch len_q len_k dilation                   sizes
  *   workspace.NAME                               address of a region
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
  *   param.NAME.stride.D  param.NAME.extent.D     of its dimension D */
@@ -91,6 +98,8 @@ typedef struct manifest {
   char variant_hash[33]; /* of the canonical spec */
   char schedule[256];    /* "tile_m=128,tile_n=64,..." in the family's order */
   char arch[16];         /* NVRTC target the source was made for */
+  char dilation[MANIFEST_NAME]; /* tiles hold tokens of one residue modulo it: "4", or "param.NAME" for the greater of 1
+                                   and the parameter's magnitude; "" when they hold neighbours */
   bool aligned16;        /* needs 16-byte aligned q k v o pointers and rows, innermost stride 1 */
   int nlaunches;
   manifest_launch launches[MANIFEST_MAX_LAUNCHES];

@@ -238,7 +238,7 @@ void spec_read_expressions(spec *s, const tree_node *attention, diags *d) {
     return; /* heads_q, heads_kv and group have no value */
   if (!read_params(&r, tree_get(attention, "params")))
     return;
-  const unsigned all = EXPR_BIT(EXPR_SYMBOL_COUNT) - 1;
+  const unsigned all = EXPR_BIT(EXPR_NAMED_COUNT) - 1;
   const tree_node *score = tree_get(attention, "score"), *mask = tree_get(attention, "mask");
   if (score)
     s->score = read_expression(&r, "score", score, all, EXPR_FLOAT);

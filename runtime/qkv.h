@@ -334,6 +334,9 @@ typedef struct qkv_mask_map {
   unsigned char *actual;    /* [rows, columns] of qkv_tile: what would do; NULL: too many pairs to ask */
   double visible;           /* pairs; -1: too many to ask */
   char *analysis;           /* "name: value" lines: the form derived from the mask, its bounds in symbols */
+  int64_t dilation;         /* 1: tiles are of neighbours. d > 1: of tokens of one residue modulo d, the d-th part of the
+                               keys. The first ceil(ceil(len_q / d) / tile_q) rows are those of the queries 0, d, 2 d and
+                               so on, then come those of 1, d + 1 and on, up to min(d, len_q) of such classes */
 } qkv_mask_map;
 /* How the generator cuts a mask into tiles, and how it could be cut. opt (may be NULL) chooses the kernel whose tiles are
  * taken. Parameters as in qkv_visible. */

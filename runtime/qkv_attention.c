@@ -112,12 +112,31 @@ static qkv_status encode_map(const qkv_op *op, const qkv_tensor *t, const view_a
   return op->engine->ops->tensor_map(op->engine->device, &map, encoded);
 }
 
+/* A view of one tensor as (dim, token / d, token % d, head, batch) with dilation d. When len is no multiple of d the
+ * residues below len % d have a token more than the others, which no one view of whole extents holds without promising
+ * memory that is not there: so there are two of them. */
+static qkv_status fill_residue_map(const qkv_op *op, const field_slot *slot, const call_view *call, char *encoded) {
+  const qkv_tensor *t = call->tensors[slot->tensor];
+  const int64_t dilation = call->sizes[SIZE_DILATION], len = t->shape[1], more = len % dilation;
+  const bool is_long = slot->tokens == MAP_LONG;
+  const int64_t tokens = len / dilation + is_long, residues = is_long ? more : dilation;
+  return encode_map(op, t,
+                    (const view_axis[]){{t->shape[3], 1, slot->box_dims},
+                                        {tokens, dilation * t->stride[1], slot->box_tokens},
+                                        {residues, t->stride[1], 1},
+                                        {t->shape[2], t->stride[2], 1},
+                                        {t->shape[0], t->stride[0], 1}},
+                    5, slot->swizzle, encoded);
+}
+
 /* A view of one tensor as (dim, token, head, batch), or packed as (dim, query head of a KV head, token, KV head,
  * batch). */
 static qkv_status fill_map(const qkv_op *op, const field_slot *slot, const call_view *call, char *encoded) {
   const qkv_tensor *t = call->tensors[slot->tensor];
   const spec *s = op->spec->parsed;
   const int64_t group = s->heads_q / s->heads_kv;
+  if (slot->tokens != MAP_ALL)
+    return fill_residue_map(op, slot, call, encoded);
   const view_axis dims = {t->shape[3], 1, slot->box_dims}, tokens = {t->shape[1], t->stride[1], slot->box_tokens},
                   batch = {t->shape[0], t->stride[0], 1};
   if (slot->box_heads == 0) {
@@ -224,6 +243,15 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
   return QKV_OK;
 }
 
+/* What a dilation makes of the sizes; see mask_residue.h for its parameter. */
+static void size_residues(const op_kernel *k, call_view *call) {
+  const int64_t m = k->dilation_param >= 0 ? (int64_t)call->values[k->dilation_param] : k->dilation;
+  const int64_t dilation = m < 0 ? -m : m > 0 ? m : 1, len_q = call->sizes[SIZE_LEN_Q];
+  call->sizes[SIZE_DILATION] = dilation;
+  call->sizes[SIZE_RESIDUES] = dilation < len_q ? dilation : len_q;
+  call->sizes[SIZE_RESIDUE_ROWS] = len_q / dilation + (len_q % dilation != 0);
+}
+
 /* A clamped index finds nothing in an empty parameter: the op's zero stands in for it. */
 static void replace_empty(const qkv_op *op, call_view *call) {
   const spec *s = op->spec->parsed;
@@ -247,6 +275,8 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     return status;
   call.sizes[SIZE_SM_COUNT] = op->engine->info.sm_count;
   status = choose_kernel(op, &call, &k);
+  if (status == QKV_OK)
+    size_residues(k, &call);
   if (status == QKV_OK)
     status = place_workspace(k, args, &call, offsets);
   if (status != QKV_OK)

@@ -147,17 +147,26 @@ qkv_status work_visible(const spec *s, const qkv_attention_args *args, double mo
 /* Where query row i of head h of batch entry b stands, for key 0. */
 reference_position call_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h, int64_t i);
 
+/* The residues of a mask's tiles: what m is, and d for its parameters; see mask_residue.h. modulus NULL: d is 1. */
+int64_t call_dilation(const problem_eval *p, const expr *modulus);
+/* Where query number `n` of the queries from row `first_row` on stands, among the tokens of its residue. */
+reference_position call_residue_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h,
+                                         int64_t first_row, int64_t n, int64_t dilation);
+
 /* One head of one batch entry, cut into tiles (qkv_mask_tiles.c). */
 typedef struct mask_tiling {
   int64_t batch, head;    /* which */
   int64_t tile_q, tile_k; /* queries and keys of a tile, at least 1 */
-  int64_t rows, columns;  /* tiles: ceil(len_q / tile_q) and ceil(len_k / tile_k) */
+  int64_t dilation;       /* tiles hold tokens of one residue modulo it; 1: neighbours */
+  int64_t rows, columns;  /* tiles: ceil(len_q / tile_q) and ceil(len_k / tile_k); as qkv_mask_map says with a dilation */
   unsigned char *planned; /* [rows, columns] of qkv_tile: what a kernel does by the generator's analysis */
   unsigned char *actual;  /* [rows, columns] of qkv_tile: what asking the mask for every pair says; NULL: not asked */
   double visible;         /* pairs; -1: not asked */
 } mask_tiling;
-/* Fills planned, and actual and visible unless that array is NULL. `args` is checked and in host memory. */
-qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, mask_tiling *t);
+/* Cuts the mask into tiles of t->tile_q by t->tile_k, asks for every pair unless there are more than `most`, and fills
+ * the rest of t; planned and actual are freed by the caller, also after a failure. `args` is checked and in host
+ * memory. */
+qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, double most, mask_tiling *t);
 
 /* "q", "sink", the name of a parameter. */
 const char *call_tensor_name(const spec *s, int tensor);
@@ -176,11 +185,13 @@ typedef enum slot_kind {
   SLOT_VALUE,
   SLOT_MAP
 } slot_kind;
+typedef enum map_tokens { MAP_ALL, MAP_LONG, MAP_SHORT } map_tokens; /* see manifest.h */
 typedef struct field_slot {
   slot_kind kind;
   field_type type;
   int tensor, index, offset;
   int box_dims, box_heads, box_tokens, swizzle; /* SLOT_MAP; box_heads > 0: the packed view */
+  map_tokens tokens;
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */
@@ -190,6 +201,8 @@ typedef struct op_kernel {
   device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
   field_slot slots[MANIFEST_MAX_FIELDS];
   int has_maps; /* some of the slots are SLOT_MAP */
+  int64_t dilation;   /* of the manifest; 1: none */
+  int dilation_param; /* the parameter that says it; -1: none */
 } op_kernel;
 
 struct qkv_op {

@@ -17,6 +17,31 @@ reference_position call_position(const spec *s, const qkv_attention_args *args, 
                               .len_k = len_k};
 }
 
+int64_t call_dilation(const problem_eval *p, const expr *modulus) {
+  const reference_position none = {0};
+  int64_t m = modulus ? (int64_t)problem_value(p, modulus, &none, 0) : 1;
+  return m < 0 ? -m : m > 0 ? m : 1;
+}
+
+/* How many of n tokens there are from `first` on, `step` apart. */
+static int64_t count_from(int64_t first, int64_t n, int64_t step) {
+  return n > first ? (n - first - 1) / step + 1 : 0;
+}
+
+reference_position call_residue_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h,
+                                         int64_t first_row, int64_t n, int64_t dilation) {
+  reference_position at = call_position(s, args, b, h, first_row);
+  at.all_q = at.len_q;
+  at.all_k = at.len_k;
+  at.dilation = dilation;
+  at.residue = (at.q % dilation + dilation) % dilation;
+  at.q = (at.q - at.residue) / dilation + n;
+  at.i = n;
+  at.len_q = count_from(first_row, at.all_q, dilation);
+  at.len_k = count_from(at.residue, at.all_k, dilation);
+  return at;
+}
+
 /* Sizes, parameters, and whether there is such an entry and head. */
 static qkv_status check(const spec *s, const qkv_attention_args *args, int64_t batch, int64_t head) {
   qkv_status status = call_check_params(s, args);
@@ -65,7 +90,7 @@ static qkv_status kernel_tile(const qkv_engine *e, const spec *s, const qkv_buil
   *tile_q = *tile_k = 0;
   for (int n = 0; n < m->nlaunches; n++)
     for (int f = 0; f < m->launches[n].grid.count; f++)
-      if (m->launches[n].grid.factors[f].size == SIZE_LEN_Q)
+      if (m->launches[n].grid.factors[f].size == SIZE_LEN_Q || m->launches[n].grid.factors[f].size == SIZE_RESIDUE_ROWS)
         *tile_q = m->launches[n].grid.factors[f].per;
   *tile_k = keys ? atoll(keys + strlen("tile_n=")) : 0;
   if (*tile_q <= 0 || *tile_k <= 0)
@@ -73,24 +98,6 @@ static qkv_status kernel_tile(const qkv_engine *e, const spec *s, const qkv_buil
         error_set(QKV_INVALID_ARGUMENT, "%s has no tiles: say which, by tile_q and tile_k (qkvc: --tile)", m->family);
   gen_kernel_free(kernel);
   return status;
-}
-
-/* Cuts the lengths into tiles and makes room for the answers. */
-static qkv_status make_tiling(const qkv_attention_args *args, const qkv_mask_map *map, mask_tiling *t) {
-  int64_t len_q = args->q.shape[1], len_k = args->k.shape[1];
-  double most = map->most > 0 ? map->most : DEFAULT_MOST;
-  t->batch = map->batch;
-  t->head = map->head;
-  t->rows = (len_q + t->tile_q - 1) / t->tile_q;
-  t->columns = (len_k + t->tile_k - 1) / t->tile_k;
-  if ((double)t->rows * (double)t->columns > 1e9)
-    return error_set(QKV_INVALID_ARGUMENT, "%lld by %lld tiles are too many; choose larger ones", (long long)t->rows,
-                     (long long)t->columns);
-  size_t count = (size_t)(t->rows * t->columns);
-  bool asked = (double)len_q * (double)len_k <= most;
-  t->planned = malloc(count + 1);
-  t->actual = asked ? malloc(count + 1) : NULL;
-  return t->planned && (t->actual || !asked) ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
 }
 
 qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *handle, const qkv_build_options *opt,
@@ -105,14 +112,12 @@ qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *handle, const qkv_bu
     return status;
   if (map.tile_q < 0 || map.tile_k < 0 || !map.tile_q != !map.tile_k)
     return error_set(QKV_INVALID_ARGUMENT, "map.tile_q and map.tile_k must both be positive, or both 0");
-  mask_tiling tiling = {.tile_q = map.tile_q, .tile_k = map.tile_k};
+  mask_tiling tiling = {.batch = map.batch, .head = map.head, .tile_q = map.tile_q, .tile_k = map.tile_k};
   text analysis = {0};
   if (!map.tile_q)
     status = kernel_tile(engine, handle->parsed, opt, &tiling.tile_q, &tiling.tile_k);
   if (status == QKV_OK)
-    status = make_tiling(args, &map, &tiling);
-  if (status == QKV_OK)
-    status = mask_tiles(handle->parsed, args, &tiling);
+    status = mask_tiles(handle->parsed, args, map.most > 0 ? map.most : DEFAULT_MOST, &tiling);
   map.analysis = NULL;
   if (status == QKV_OK) {
     gen_explain_mask(handle->parsed, &analysis);
@@ -125,6 +130,7 @@ qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *handle, const qkv_bu
   }
   map.tile_q = tiling.tile_q;
   map.tile_k = tiling.tile_k;
+  map.dilation = tiling.dilation;
   map.rows = tiling.rows;
   map.columns = tiling.columns;
   map.planned = tiling.planned;

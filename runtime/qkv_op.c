@@ -9,12 +9,27 @@
 
 /* ---- Binding the parameter struct ---- */
 
-/* `rest` after "TENSOR" is ".map.DIMS.TOKENS.SWIZZLE" or ".packed_map.DIMS.HEADS.TOKENS.SWIZZLE". */
+static const char *const map_words[] = {[MAP_ALL] = ".map.", [MAP_LONG] = ".long_map.", [MAP_SHORT] = ".short_map."};
+enum { MAP_WORDS = sizeof map_words / sizeof *map_words };
+
+/* The view that ".long_map.64.128.128" and the like name; -1: none of these words. */
+static int find_map(const char *rest) {
+  for (int n = 0; n < MAP_WORDS; n++)
+    if (!strncmp(rest, map_words[n], strlen(map_words[n])))
+      return n;
+  return -1;
+}
+
+/* `rest` after "TENSOR" is ".map.DIMS.TOKENS.SWIZZLE", one of its like, or ".packed_map.DIMS.HEADS.TOKENS.SWIZZLE". */
 static int bind_map(const char *rest, field_slot *slot) {
-  int used = 0;
+  int used = 0, word = find_map(rest);
   slot->kind = SLOT_MAP;
-  if (sscanf(rest, ".map.%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3)
-    return !rest[used] && slot->tensor <= TENSOR_O;
+  if (word >= 0) {
+    slot->tokens = (map_tokens)word;
+    rest += strlen(map_words[word]);
+    return sscanf(rest, "%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3 && !rest[used] &&
+           slot->tensor <= TENSOR_O;
+  }
   return sscanf(rest, ".packed_map.%d.%d.%d.%d%n", &slot->box_dims, &slot->box_heads, &slot->box_tokens, &slot->swizzle,
                 &used) == 4 &&
          !rest[used] && (slot->tensor == TENSOR_Q || slot->tensor == TENSOR_O);
@@ -26,7 +41,7 @@ static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
   slot->kind = SLOT_DATA;
   if (!*rest)
     return 1;
-  if (!strncmp(rest, ".map.", 5) || !strncmp(rest, ".packed_map.", 12))
+  if (find_map(rest) >= 0 || !strncmp(rest, ".packed_map.", 12))
     return bind_map(rest, slot);
   if (!strncmp(rest, ".stride.", 8))
     slot->kind = SLOT_STRIDE;
@@ -78,10 +93,30 @@ static int type_fits(const field_slot *slot) {
   return (slot->type == FIELD_POINTER) == pointer;
 }
 
+/* "4", "param.NAME" or "". */
+static int bind_dilation(const spec *s, op_kernel *k) {
+  const char *said = k->manifest.dilation;
+  char *end;
+  k->dilation = 1;
+  k->dilation_param = -1;
+  if (!*said)
+    return 1;
+  int tensor = call_tensor_find(s, said, strlen(said));
+  if (tensor >= TENSOR_PARAM) {
+    k->dilation_param = tensor - TENSOR_PARAM;
+    return s->params[k->dilation_param].rank == 0;
+  }
+  k->dilation = strtoll(said, &end, 10);
+  return !*end && k->dilation >= 1 && k->dilation <= INT32_MAX;
+}
+
 static qkv_status bind_fields(const spec *s, op_kernel *k) {
   const manifest *m = &k->manifest;
   if (m->params_size < 0 || m->params_size > MANIFEST_MAX_PARAMS)
     return error_set(QKV_INTERNAL, "%s: parameter struct of %d bytes", m->family, m->params_size);
+  if (!bind_dilation(s, k))
+    return error_set(QKV_INTERNAL, "%s: dilation '%s' is neither a number nor a scalar parameter", m->family,
+                     m->dilation);
   for (int n = 0; n < m->nfields; n++) {
     const manifest_field *f = &m->fields[n];
     field_slot *slot = &k->slots[n];
@@ -214,7 +249,7 @@ static int follows_sizes(const manifest *m) {
   for (int n = 0; n < m->nregions; n++)
     for (int i = 0; i < m->regions[n].count.count; i++) {
       manifest_size size = m->regions[n].count.factors[i].size;
-      if (size == SIZE_BATCH || size == SIZE_LEN_Q || size == SIZE_LEN_K)
+      if (size == SIZE_BATCH || size == SIZE_LEN_Q || size == SIZE_LEN_K || size >= SIZE_DILATION)
         return 1;
     }
   return 0;

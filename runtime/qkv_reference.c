@@ -28,7 +28,11 @@ double problem_value(const problem_eval *p, const expr *e, const reference_posit
                                    [EXPR_HK] = at->hk,
                                    [EXPR_B] = at->b,
                                    [EXPR_LEN_Q] = at->len_q,
-                                   [EXPR_LEN_K] = at->len_k},
+                                   [EXPR_LEN_K] = at->len_k,
+                                   [EXPR_RESIDUE] = at->residue,
+                                   [EXPR_DILATION] = at->dilation,
+                                   [EXPR_ALL_Q] = at->all_q,
+                                   [EXPR_ALL_K] = at->all_k},
                         .s = s,
                         .read = problem_read,
                         .user = (void *)(uintptr_t)p};

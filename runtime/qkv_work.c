@@ -1,15 +1,16 @@
 /* qkv_work.c: how much work a call is: visible pairs, floating-point operations, bytes.
  *
- * Counts rows by their derived intervals where the mask is exactly one, and elements only in what is left; heads and
- * batch entries that the mask cannot tell apart are counted once. */
+ * Counts rows by their derived intervals where the mask is exactly one, perhaps among the tokens of one residue, and
+ * elements only in what is left; heads and batch entries that the mask cannot tell apart are counted once. */
 #include <math.h>
 
-#include "mask.h"
+#include "mask_residue.h"
 #include "qkv_internal.h"
 
 typedef struct counter {
   problem_eval eval;
-  mask_rows rows;
+  mask_rows rows;   /* of what rows see of their residue, or of everything */
+  int64_t dilation; /* 1: none */
 } counter;
 
 /* [*low, *high) holds every key that the row sees. */
@@ -34,14 +35,35 @@ static double evaluations(const counter *c, int64_t entries, int64_t heads, int6
   return (double)entries * (double)heads * (double)len_q * (exact ? 1 : (double)len_k);
 }
 
-static double count_row(const counter *c, reference_position at) {
+/* Of query row i. Rows of one residue are counted only when they are exact. */
+static double count_row(const counter *c, int64_t b, int64_t h, int64_t i) {
+  const spec *s = c->eval.spec;
   int64_t low, high, count = 0;
+  reference_position at = c->dilation > 1
+                              ? call_residue_position(s, c->eval.args, b, h, i % c->dilation, i / c->dilation, c->dilation)
+                              : call_position(s, c->eval.args, b, h, i);
   row_interval(c, &at, &low, &high);
   if (c->rows.form == MASK_ROWS && c->rows.exact)
     return high > low ? (double)(high - low) : 0;
   for (at.k = low; at.k < high; at.k++)
     count += problem_value(&c->eval, c->eval.spec->mask, &at, 0) != 0;
   return (double)count;
+}
+
+/* Where rows are no intervals of all keys: perhaps they are among those of their residue. */
+static void count_by_residue(arena *memory, counter *c) {
+  const spec *s = c->eval.spec;
+  mask_residue residue;
+  if (c->rows.exact || !mask_find_residue(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT, &residue))
+    return;
+  mask_rows rows = mask_analyse(memory, residue.within, false);
+  int64_t dilation = call_dilation(&c->eval, residue.modulus);
+  if (!rows.exact || dilation == 1)
+    return;
+  if (rows.form == MASK_ALL) /* all of the residue: an interval without bounds */
+    rows.form = MASK_ROWS;
+  c->rows = rows;
+  c->dilation = dilation;
 }
 
 /* -1 when that takes more than `most` evaluations of the mask. */
@@ -57,13 +79,7 @@ static double count_all(const counter *c, double most, int64_t batch, int64_t le
   for (int64_t b = 0; b < entries; b++)
     for (int64_t h = 0; h < heads; h++)
       for (int64_t i = 0; i < len_q; i++)
-        pairs += count_row(c, (reference_position){.q = s->align == ALIGN_BOTTOM_RIGHT ? i + len_k - len_q : i,
-                                                   .i = i,
-                                                   .h = h,
-                                                   .hk = h / (s->heads_q / s->heads_kv),
-                                                   .b = b,
-                                                   .len_q = len_q,
-                                                   .len_k = len_k});
+        pairs += count_row(c, b, h, i);
   return pairs * (by_batch ? 1 : (double)batch) * (by_head ? 1 : (double)s->heads_q);
 }
 
@@ -98,7 +114,8 @@ qkv_status work_visible(const spec *s, const qkv_attention_args *args, double mo
     arena_free(memory);
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   }
-  const counter c = {{s, args}, mask_analyse(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT)};
+  counter c = {{s, args}, mask_analyse(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT), 1};
+  count_by_residue(memory, &c);
   *pairs = c.rows.form == MASK_ALL ? all : c.rows.form == MASK_NONE ? 0 : count_all(&c, most, batch, len_q, len_k);
   arena_free(memory);
   return QKV_OK;

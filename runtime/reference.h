@@ -15,6 +15,7 @@
 /* Where an element stands: q and k in KV coordinates, i the raw query row. */
 typedef struct reference_position {
   int64_t q, k, i, h, hk, b, len_q, len_k;
+  int64_t residue, dilation, all_q, all_k; /* for what the generator derives of one residue; the reference has none */
 } reference_position;
 
 typedef struct reference_problem {

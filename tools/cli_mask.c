@@ -105,7 +105,10 @@ static double percent(double part, double whole) {
 static void print_numbers(const mask_view *v) {
   const problem *p = &v->problem;
   double tiles = (double)v->map.rows * (double)v->map.columns, all = (double)p->len_q * (double)p->len_k;
-  printf("tiles of %lld queries by %lld keys: %.0f\n", (long long)v->map.tile_q, (long long)v->map.tile_k, tiles);
+  printf("tiles of %lld queries by %lld keys", (long long)v->map.tile_q, (long long)v->map.tile_k);
+  if (v->map.dilation > 1)
+    printf(" of one residue modulo %lld", (long long)v->map.dilation);
+  printf(": %.0f\n", tiles);
   for (int c = 0; c < MASK_CLASSES; c++)
     if (v->counts[c] || c < MASK_WASTED)
       printf("  %-8s %10lld  %5.1f %%  %s\n", mask_class_words[c].name, (long long)v->counts[c],
@@ -195,6 +198,7 @@ static void print_json(const mask_view *v) {
   json_integer(&j, "head", v->map.head);
   json_integer(&j, "tile_q", v->map.tile_q);
   json_integer(&j, "tile_k", v->map.tile_k);
+  json_integer(&j, "dilation", v->map.dilation);
   json_analysis(&j, v->map.analysis);
   json_open(&j, "tiles", '{');
   for (int c = 0; c < MASK_CLASSES; c++)

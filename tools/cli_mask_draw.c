@@ -56,7 +56,7 @@ static void draw_tiles(const mask_view *v, bool ascii, bool colour, FILE *out) {
   int64_t side = 1;
   while ((v->map.rows + side - 1) / side > HEIGHT || (v->map.columns + side - 1) / side > WIDTH)
     side++;
-  fprintf(out, "tiles: rows are queries, columns keys;");
+  fprintf(out, "tiles: rows are queries, columns keys%s;", v->map.dilation > 1 ? ", one residue after the other" : "");
   for (int c = 0; c < MASK_CLASSES; c++)
     if (v->counts[c]) {
       fputc(' ', out);
@@ -95,6 +95,17 @@ static void svg_text(FILE *out, int x, int y, const char *anchor, const char *te
   fputs("</text>\n", out);
 }
 
+/* Where a tile begins, in tokens. Tiles of one residue are as wide as the tokens that they are taken from, and as high
+ * as their part of all rows. */
+static int64_t left_of(const qkv_mask_map *m, int64_t column, int64_t len_k) {
+  int64_t x = column * m->tile_k * m->dilation;
+  return x < len_k ? x : len_k;
+}
+static int64_t top_of(const qkv_mask_map *m, int64_t row, int64_t len_q) {
+  int64_t y = m->dilation > 1 ? row * len_q / m->rows : row * m->tile_q;
+  return y < len_q ? y : len_q;
+}
+
 /* Tiles of one class and row that touch are one rectangle; all of a class are one path in units of tokens. */
 static void svg_class(const mask_view *v, mask_class class, FILE *out) {
   const qkv_mask_map *m = &v->map;
@@ -102,11 +113,11 @@ static void svg_class(const mask_view *v, mask_class class, FILE *out) {
   fprintf(out, "<path fill=\"%s\" d=\"", looks[class].colour);
   for (int64_t row = 0; row < m->rows; row++)
     for (int64_t column = 0; column < m->columns;) {
-      int64_t end = column + 1, x = column * m->tile_k, y = row * m->tile_q;
+      int64_t end = column + 1;
       while (end < m->columns && mask_class_at(v, row, end) == mask_class_at(v, row, column))
         end++;
-      int64_t right = end * m->tile_k < len_k ? end * m->tile_k : len_k;
-      int64_t below = y + m->tile_q < len_q ? y + m->tile_q : len_q;
+      int64_t x = left_of(m, column, len_k), right = left_of(m, end, len_k);
+      int64_t y = top_of(m, row, len_q), below = top_of(m, row + 1, len_q);
       if (mask_class_at(v, row, column) == class)
         fprintf(out, "M%lld %lldH%lldV%lldH%lldz", (long long)x, (long long)y, (long long)right, (long long)below,
                 (long long)x);

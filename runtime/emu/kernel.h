@@ -463,6 +463,21 @@ EMU_TWIN void tma_load_4d_multicast_evict_last(unsigned to, const tensor_map *ma
   const int c[] = {c0, c1, c2, c3};
   EMU_CALL(tma_load)(to, map, mbar, 4, c, cta_mask);
 }
+EMU_TWIN void tma_load_5d_evict_last(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3,
+                                     int c4) {
+  const int c[] = {c0, c1, c2, c3, c4};
+  EMU_CALL(tma_load)(to, map, mbar, 5, c, 0);
+}
+EMU_TWIN void tma_load_5d_multicast(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3,
+                                    int c4, unsigned short cta_mask) {
+  const int c[] = {c0, c1, c2, c3, c4};
+  EMU_CALL(tma_load)(to, map, mbar, 5, c, cta_mask);
+}
+EMU_TWIN void tma_load_5d_multicast_evict_last(unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1,
+                                               int c2, int c3, int c4, unsigned short cta_mask) {
+  const int c[] = {c0, c1, c2, c3, c4};
+  EMU_CALL(tma_load)(to, map, mbar, 5, c, cta_mask);
+}
 EMU_TWIN void bulk_load(unsigned to, const void *from, int bytes, unsigned mbar) {
   EMU_CALL(bulk_load)(to, from, bytes, mbar);
 }

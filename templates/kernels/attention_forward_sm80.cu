@@ -8,6 +8,8 @@
 //% local bounded = mask.form == "rows"
 //% local free_tiles = attention.free_tiles(mask)
 //% local more = mask.walk and "more" or "next < tiles.end"
+//% local view = attention.view(mask)
+//% local place = "row_begin, " .. view.argument .. ", h, hk, b"
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
@@ -19,6 +21,9 @@ constexpr int DIM_QK = $(variant.dim_qk);
 constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
+//% if tonumber(mask.dilation) then
+constexpr int DILATION = $(mask.dilation); // tiles hold tokens of one residue modulo it
+//% end
 constexpr int TILE_M = $(schedule.tile_m); // query rows of the block
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
 constexpr int STAGES = $(schedule.stages);
@@ -42,6 +47,10 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 
 //% pieces()
 
+//% if mask.dilation then
+//%   include "parts/residue_view.cu"
+
+//% end
 //% if mask.walk then
 //%   if mask.walk == "map" then
 //%     include "parts/tile_map.cu"
@@ -64,8 +73,13 @@ constexpr int V_BYTES = TILE_N * PITCH_V * 2;
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
+  //% if mask.dilation then
+  // Which tile: rows of one head and residue are neighbours, so that they share K and V in L2.
+  const int tiles_of_residue = residue_tiles(p, TILE_M), row_blocks = tiles_of_residue * residue_count(p);
+  //% else
   // Which tile: rows of one head are neighbours, so that they share K and V in L2.
   const int row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
+  //% end
   //% if bounded and mask.high_count > 0 then
   const int row_block = row_blocks - 1 - blockIdx.x % row_blocks; // late rows see more keys: longest first
   //% else
@@ -74,46 +88,59 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const int h = blockIdx.x / row_blocks % HEADS_Q;
   const int b = blockIdx.x / row_blocks / HEADS_Q;
   const int hk = h / GROUP;
-  const int row_begin = row_block * TILE_M;
-
-  //% if bottom_right then
-  const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
+  //% if mask.dilation then
+  const residue_view view = view_residue(p, row_block / tiles_of_residue);
+  const int row_begin = row_block % tiles_of_residue * TILE_M;
+  if (row_begin >= view.len_q) return; // other residues have a query more
   //% else
+  const int row_begin = row_block * TILE_M;
+  //% end
+
+  //% if bottom_right and not mask.dilation then
+  const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
+  //% elseif not mask.dilation then
   const int position = 0; // of query row 0 in the KV sequence
   //% end
 
   //% if mask.walk then
-  tile_walk walk = start_walk(p, row_begin, position, h, hk, b, lane), ahead = walk; // what is loaded is ahead
+  tile_walk walk = start_walk(p, $(place), lane), ahead = walk; // what is loaded is ahead
   //% else
-  const tile_range tiles = visible_tiles(p, row_begin, position, h, hk, b);
+  const tile_range tiles = visible_tiles(p, $(place));
   //% end
 
   unsigned char *arena = shared_arena();
   const unsigned shared = smem_addr(arena);
   const int warp_row = warp * 16 * ROW_TILES; // the warp's first row in the tile
   const int q_offset = warp_row * PITCH_Q * 2;
+  //% if mask.dilation then
+  const int first_row = view.first_row + row_begin * $(view.dilation);
+  const unsigned short *query = p.q + b * p.q_stride_batch + h * p.q_stride_head + first_row * p.q_stride_token;
+  const unsigned short *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head + view.residue * p.k_stride_token;
+  const unsigned short *value = p.v + b * p.v_stride_batch + hk * p.v_stride_head + view.residue * p.v_stride_token;
+  //% else
   const unsigned short *query = p.q + b * p.q_stride_batch + h * p.q_stride_head + row_begin * p.q_stride_token;
   const unsigned short *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head;
   const unsigned short *value = p.v + b * p.v_stride_batch + hk * p.v_stride_head;
+  //% end
 
   //% if layout.dim_qk > variant.dim_qk then
   zero_padding(arena);
   //% end
-  load_query(p, $(tile_memory), query, p.len_q - row_begin);
+  load_query(p, $(tile_memory), query, $(view.len_q) - row_begin);
   //% if mask.walk then
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     if (ahead.more()) {
-      load_key_tile(p, $(tile_memory), key, ahead.tile(), stage);
-      load_value_tile(p, $(tile_memory), value, ahead.tile(), stage);
-      next_tile(p, ahead, row_begin, position, h, hk, b, lane);
+      load_key_tile(p, $(tile_memory), key, ahead.tile(), stage$(view.also_argument));
+      load_value_tile(p, $(tile_memory), value, ahead.tile(), stage$(view.also_argument));
+      next_tile(p, ahead, $(place), lane);
     }
     cp_async_commit();
   }
   //% else
   for (int tile = tiles.begin; tile < tiles.begin + STAGES - 1; ++tile) {
     if (tile < tiles.end) {
-      load_key_tile(p, $(tile_memory), key, tile, tile - tiles.begin);
-      load_value_tile(p, $(tile_memory), value, tile, tile - tiles.begin);
+      load_key_tile(p, $(tile_memory), key, tile, tile - tiles.begin$(view.also_argument));
+      load_value_tile(p, $(tile_memory), value, tile, tile - tiles.begin$(view.also_argument));
     }
     cp_async_commit();
   }
@@ -131,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% if mask.walk then
   const bool empty = !walk.more();
   [[maybe_unused]] bool first_tile = true;
-  for (; walk.more(); next_tile(p, walk, row_begin, position, h, hk, b, lane)) {
+  for (; walk.more(); next_tile(p, walk, $(place), lane)) {
     const int tile = walk.tile();
   //% else
   for (int tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -155,32 +182,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     //% if mask.walk then
     const bool more = ahead.more();
     const int next = ahead.tile(), next_stage = stage == 0 ? STAGES - 1 : stage - 1;
-    if (more) next_tile(p, ahead, row_begin, position, h, hk, b, lane);
+    if (more) next_tile(p, ahead, $(place), lane);
     //% else
     const int next = tile + STAGES - 1, next_stage = stage == 0 ? STAGES - 1 : stage - 1;
     //% end
-    if ($(more)) load_key_tile(p, $(tile_memory), key, next, next_stage);
+    if ($(more)) load_key_tile(p, $(tile_memory), key, next, next_stage$(view.also_argument));
     //% if schedule.split_loads == 0 then
-    if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage$(view.also_argument));
     cp_async_commit();
     //% end
 
     //% if not raw_scores then
-    transform_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    transform_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
     //% end
     //% if mask.walk then
-    if (walk.masked()) mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    if (walk.masked()) mask_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
     //% elseif free_tiles then
     if ($(bounded and "tile < tiles.free_begin || " or "")tile >= tiles.free_end)
-      mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+      mask_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
     //% else
-    mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    mask_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
     //% end
     float rescale[ROW_TILES][2];
     if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
     exponentiate(scores, rows);
     //% if schedule.split_loads == 1 then
-    if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage);
+    if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage$(view.also_argument));
     cp_async_commit();
     //% end
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
@@ -192,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     cp_async_wait_0();
     block_sync();
   }
-  finish_rows(p, output, rows, row_begin + warp_row, h, b, lane);
-  store_output(p, output, arena + q_offset, row_begin + warp_row, h, b, lane);
+  finish_rows(p, output, rows, row_begin + warp_row, h, b, lane$(view.also_argument));
+  store_output(p, output, arena + q_offset, row_begin + warp_row, h, b, lane$(view.also_argument));
 }
 
 #ifdef QKV_EMU

@@ -129,12 +129,13 @@ return {
     local m = layout(v, s)
     local kernel = {
       launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
-                   grid = {{"len_q", s.tile_m}, {"heads_q"}, {"batch"}}}},
+                   grid = attention.row_grid(s.tile_m, {{"heads_q"}, {"batch"}})}},
       params = attention.params(v, request.unaligned),
       regions = {},
       aligned16 = not request.unaligned,
       layout = m,
     }
+    attention.add_dilation(kernel)
     attention.add_map(kernel, s.tile_m, s.tile_n, false)
     return kernel
   end,

@@ -6,6 +6,8 @@
 //% local free_tiles = attention.free_tiles(mask)
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0" -- of query row 0 among the keys
+//% local query_head = layout.packed and "hk" or "work.h"
+//% local place = mask.dilation and "view" or position
 //% local carry = schedule.carry == 1
 //% local query_in_registers = schedule.q_registers == 1
 //% local cluster = schedule.cluster > 1
@@ -13,6 +15,7 @@
 //% local leads = cluster and "< CLUSTER" or "== 0"
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
+//% local view = attention.view(mask)
 //% header()
 
 //% local map_by_kv_head = mask.walk == "map" and not variant.mask_symbols.h and variant.mask_symbols.hk
@@ -26,6 +29,9 @@ constexpr int GROUP = $(variant.group); // query heads per KV head
 constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
+//% if tonumber(mask.dilation) then
+constexpr int DILATION = $(mask.dilation); // tiles hold tokens of one residue modulo it
+//% end
 constexpr int WARPGROUPS = $(schedule.warpgroups); // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
 //% if layout.packed then
@@ -109,6 +115,10 @@ constexpr int ROWS_DONE = 4;
 //%   include "parts/packed_row.cu"
 
 //% end
+//% if mask.dilation then
+//%   include "parts/residue_view.cu"
+
+//% end
 //% if mask.walk then
 //%   if mask.walk == "map" then
 //%     include "parts/tile_map.cu"
@@ -142,14 +152,14 @@ constexpr int ROWS_DONE = 4;
 // What the mask reads by key alone, beside the tile of K, once the place is free. All lanes; the first one's arrival at
 // K_FULL, behind a warp_sync, tells the consumers.
 static __device__ __forceinline__ void fetch_key_parts(
-    const qkv_params &p, unsigned shared, const ring<STAGES> &ring, int tile, int hk, int b, int lane) {
+    const qkv_params &p, unsigned shared, const ring<STAGES> &ring, int tile, int hk, int b, int lane$(view.also)) {
   constexpr int SHARE = (TILE_N + 31) / 32; // keys of a lane
   //%   for n, type in ipairs(mask.keys) do
   $(type) part_$(n)[SHARE];
   //%   end
 #pragma unroll
   for (int i = 0; i < SHARE; ++i) {
-    const int k = tile * TILE_N + 32 * i + lane;
+    const int k = $(view.key("tile * TILE_N + 32 * i + lane"));
     //%   for n in ipairs(mask.keys) do
     part_$(n)[i] = $(cuda_mask_part("key", n, key_names));
     //%   end
@@ -181,24 +191,29 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     number = warp_uniform(number);
     if (number >= work_count(p)) break;
     const work_item work = work_of(p, number);
+    //% if mask.dilation then
+    const int hk = work.h / GROUP;
+    const residue_view view = view_residue(p, work.first_row);
+    //% else
     const int hk = work.h / GROUP, position = $(position);
-    tile_walk walk = start_walk(p, work.row_begin, position, work.h, hk, work.b, lane);
+    //% end
+    tile_walk walk = start_walk(p, work.row_begin, $(view.argument), work.h, hk, work.b, lane);
     int before = -1; // V comes one tile behind K
     for (bool more = true; more; warp_sync()) {
       more = walk.more();
       const int tile = walk.tile();
       //% if layout.parts > 0 then
-      if (more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane);
+      if (more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane$(view.also_argument));
       if (more && lane > 0) key_ring.advance(); // the first lane's advances as it loads
       //% end
       if (lane == 0) {
-        if (more) load_key(p, shared, key_ring, tile, hk, work.b);
+        if (more) load_key(p, shared, key_ring, tile, hk, work.b$(view.also_argument));
         else ask_for_work(p, queue);
-        if (before >= 0) load_value(p, shared, value_ring, before, hk, work.b);
-        else load_query(p, shared, query_ring, work.row_begin, $(layout.packed and "hk" or "work.h"), work.b);
+        if (before >= 0) load_value(p, shared, value_ring, before, hk, work.b$(view.also_argument));
+        else load_query(p, shared, query_ring, work.row_begin, $(query_head), work.b$(view.also_argument));
       }
       before = tile;
-      if (more) next_tile(p, walk, work.row_begin, position, work.h, hk, work.b, lane);
+      if (more) next_tile(p, walk, work.row_begin, $(view.argument), work.h, hk, work.b, lane);
     }
   }
 }
@@ -211,14 +226,17 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
   for (unsigned number; (number = hand_out_work(p, shared, queue)) < work_count(p);) {
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
-    const tile_range tiles = $(tiles_of)(p, work.row_begin, $(position), work.h, hk, work.b);
+    //% if mask.dilation then
+    const residue_view view = view_residue(p, work.first_row);
+    //% end
+    const tile_range tiles = $(tiles_of)(p, work.row_begin, $(place), work.h, hk, work.b);
     for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
-      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b);
+      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, work.b$(view.also_argument));
       if (tile == tiles.begin - 1) ask_for_work(p, queue);
       if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, $(layout.packed and "hk" or "work.h"), work.b);
+        load_query(p, shared, query_ring, work.row_begin, $(query_head), work.b$(view.also_argument));
       else
-        load_value(p, shared, value_ring, tile + 1, hk, work.b);
+        load_value(p, shared, value_ring, tile + 1, hk, work.b$(view.also_argument));
     }
   }
 }
@@ -235,7 +253,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //% local crossing = carry and "c.crossing || " or ""
 // All tiles of a work but the first, from the last key to the first one.
 //% local walk_parameter = mask.walk and "tile_walk &walk" or "int tile"
-//% local walk_on = "next_tile(p, walk, work.row_begin, work.position, work.h, work.hk, work.b, c.lane)"
+//% local walk_on = "next_tile(p, walk, work.row_begin, work." .. view.argument .. ", work.h, work.hk, work.b, c.lane)"
 static __device__ __forceinline__ void middle_steps(
     consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), $(walk_parameter)) {
   //% if mask.walk then
@@ -279,7 +297,7 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
     mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
     //% end
     //% if mask.walk then
-    tile_walk walk = start_walk(p, work.row_begin, work.position, work.h, work.hk, work.b, c.lane);
+    tile_walk walk = start_walk(p, work.row_begin, work.$(view.argument), work.h, work.hk, work.b, c.lane);
     //% end
     if ($(mask.walk and "walk.more()" or "work.tiles.begin < work.tiles.end")) {
       //% if not query_in_registers then

@@ -103,7 +103,7 @@ local function fit_rows(v, len_q, s)
   local own = v.group * ceil_div(math.max(len_q, 1), tile_m)
   local packed = v.group <= tile_m and ceil_div(math.max(len_q, 1), tile_m // v.group) or math.huge
   local as_many = s.scheduler == 2 and tile_m % v.group == 0 and not v.mask_symbols.h
-  s.pack = v.group > 1 and (len_q > 0 and packed < own or as_many) and 1 or 0
+  s.pack = v.group > 1 and not mask.dilation and (len_q > 0 and packed < own or as_many) and 1 or 0
   local rows = len_q * (s.pack == 1 and v.group or 1)
   if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
   if s.warpgroups == 1 then s.order = 0 end
@@ -238,6 +238,9 @@ return {
     if mask.walk and (s.carry == 1 or s.cluster > 1) then
       return false, (s.carry == 1 and "carry = 1" or "cluster = 2") .. " needs a mask whose tiles of keys are one range"
     end
+    if m.packed and mask.dilation then
+      return false, "pack = 1: a tensor map has five dimensions; residues and the heads of a group want six"
+    end
     if m.queries == 0 then
       return false, ("pack = 1: the %d query heads of a KV head do not fit the %d rows of a tile; raise warpgroups")
         :format(v.group, m.tile_m)
@@ -288,10 +291,20 @@ return {
     local m = layout(v, s)
     local params = {}
     local function add_map(tensor, dim, tokens, heads)
-      local box = heads and ("packed_map.%d.%d.%d"):format(dim.width, heads, tokens)
-        or ("map.%d.%d"):format(dim.width, tokens)
-      params[#params + 1] = {name = tensor .. "_map", type = "tensor_map",
-                             source = ("%s.%s.%d"):format(tensor, box, dim.swizzle)}
+      local function add(view, box)
+        params[#params + 1] = {name = tensor .. "_" .. view, type = "tensor_map",
+                               source = ("%s.%s.%s.%d"):format(tensor, view, box, dim.swizzle)}
+      end
+      local box = ("%d.%d"):format(dim.width, tokens)
+      if mask.dilation then
+        add("long_map", box)
+        add("short_map", box)
+      elseif heads then
+        local source = ("%s.packed_map.%d.%d.%d.%d"):format(tensor, dim.width, heads, tokens, dim.swizzle)
+        params[#params + 1] = {name = tensor .. "_map", type = "tensor_map", source = source}
+      else
+        add("map", box)
+      end
     end
     add_map("q", m.qk, m.queries, m.packed and v.group)
     add_map("k", m.qk, s.tile_n // s.cluster)
@@ -307,13 +320,15 @@ return {
     end
     local kernel = {
       launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,
-                   grid = {{"len_q", m.queries * s.cluster}, {m.packed and "heads_kv" or "heads_q"}, {"batch"}},
+                   grid = attention.row_grid(m.queries * s.cluster,
+                                             {{m.packed and "heads_kv" or "heads_q"}, {"batch"}}),
                    blocks_per_sm = s.scheduler > 0 and 1 or 0, cluster = s.cluster}},
       params = params,
       regions = regions,
       aligned16 = true,
       layout = m,
     }
+    attention.add_dilation(kernel)
     attention.add_map(kernel, m.queries, s.tile_n, m.packed)
     return kernel
   end,

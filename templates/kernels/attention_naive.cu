@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
       s = $(cuda_score(names));
       //%   names.s = nil
       //% end
-      //% if mask.form ~= "all" then
+      //% if mask.form ~= "all" or mask.dilation then
       if (!($(cuda_mask(names)))) s = minus_infinity();
       //% end
       p.scores[(((long long)b * HEADS_Q + h) * p.len_q + i) * p.len_k + k] = s;

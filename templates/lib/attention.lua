@@ -86,6 +86,53 @@ function attention.free_tiles(mask)
   return mask.walk ~= false or mask.form == "all" or (mask.form == "rows" and mask.exact)
 end
 
+-- How the parts name the queries and keys that a tile's are numbered among: those of a head, or of one residue when the
+-- mask keeps residues apart (parts/residue_view.cu). parameter and argument stand where the place is passed on, `also`
+-- and also_argument where only a residue is; row and key turn the text of a number into one of a row and of a token,
+-- stride that of a stride of tokens into one of their numbers.
+function attention.view(mask)
+  local plain = {
+    parameter = "int position", argument = "position", position = "position", also = "", also_argument = "",
+    len_q = "p.len_q", len_k = "p.len_k", symbols = {},
+    row = function(text) return text end, key = function(text) return text end,
+    stride = function(text) return text end,
+  }
+  if not mask.dilation then return plain end
+  local dilation = tonumber(mask.dilation) and "DILATION" or "p.token_step"
+  local function token(first)
+    return function(text) return "(int)(view." .. first .. " + (unsigned)" .. dilation .. " * (" .. text .. "))" end
+  end
+  return {
+    dilation = dilation, parameter = "const residue_view &view", argument = "view", position = "view.position",
+    also = ", const residue_view &view", also_argument = ", view", len_q = "view.len_q", len_k = "view.len_k",
+    symbols = {residue = "view.residue", dilation = dilation, all_q = "p.len_q", all_k = "p.len_k"},
+    row = token("first_row"), key = token("residue"),
+    stride = function(text) return "(" .. text .. " * " .. dilation .. ")" end,
+  }
+end
+
+-- The texts of an expression's symbols: `names`, and those that only a view has.
+function attention.names(view, names)
+  for name, text in pairs(view.symbols) do names[name] = text end
+  return names
+end
+
+-- The grid over tiles of `rows` queries of a head, or of each of its residues; and `others`.
+function attention.row_grid(rows, others)
+  local grid = mask.dilation and {{"residue_rows", rows}, {"residues"}} or {{"len_q", rows}}
+  for _, factor in ipairs(others) do grid[#grid + 1] = factor end
+  return grid
+end
+
+-- What a kernel whose tiles hold tokens of one residue adds to its parameters.
+function attention.add_dilation(kernel)
+  if not mask.dilation then return end
+  kernel.dilation = mask.dilation
+  if not tonumber(mask.dilation) then
+    table.insert(kernel.params, {name = "token_step", type = "i32", ctype = "int", source = "dilation"})
+  end
+end
+
 -- What a kernel that walks through a map of tiles adds to its own: the region with two words for every 32 tiles of keys
 -- and tile of `queries` rows, the launch that fills it, and the parameter. What the mask does not use, the map is not
 -- wide in.

@@ -15,10 +15,18 @@
 //% local packed = layout.packed
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
+//% local view = attention.view(mask)
+//% local place = "work." .. view.argument
+//% local also = mask.dilation and ", work.view" or ""
 //% local arrive, at = cluster and "mbar_arrive_remote" or "mbar_arrive", cluster and ", c.lane" or ""
 // A tile of rows as its consumers see it.
 struct row_work {
+  //% if mask.dilation then
+  int h, hk, b;
+  residue_view view;
+  //% else
   int h, hk, b, position; // position: of query row 0 in the KV sequence
+  //% end
   $(packed and "packed_row warp_row;" or "int warp_row;          ") // the warp's first row
   //% if mask.walk then
   int row_begin; // of the tile of rows
@@ -62,7 +70,9 @@ static __device__ __forceinline__ int warp_row(const consumer &c) {
 static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const consumer &c, const work_item &item) {
   row_work work;
   work.h = item.h, work.hk = item.h / GROUP, work.b = item.b;
-  //% if variant.align == "bottom_right" then
+  //% if mask.dilation then
+  work.view = view_residue(p, item.first_row);
+  //% elseif variant.align == "bottom_right" then
   work.position = p.len_k - p.len_q;
   //% else
   work.position = 0;
@@ -75,7 +85,7 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   //% if mask.walk then
   work.row_begin = item.row_begin;
   //% else
-  work.tiles = $(tiles_of)(p, item.row_begin, work.position, work.h, work.hk, work.b);
+  work.tiles = $(tiles_of)(p, item.row_begin, $(place), work.h, work.hk, work.b);
   //% end
   return work;
 }
@@ -150,12 +160,12 @@ static __device__ __forceinline__ void take_output(consumer &c) {
 // A work's rows are done: the last division, LSE, and the output leaves.
 static __device__ __forceinline__ void leave(
     consumer &c, const qkv_params &p, const row_work &work, const row_state &rows) {
-  finish_rows(p, c.output, rows, work.warp_row, work.h, work.b, c.lane);
+  finish_rows(p, c.output, rows, work.warp_row, work.h, work.b, c.lane$(also));
   //% if layout.store then
   store_output(p, c.output, c.shared + $(layout.alias and "c.queries.stage() * Q_BYTES" or "O_OFFSET"), warp_row(c),
-               work.warp_row, work.h, work.b, c.lane);
+               work.warp_row, work.h, work.b, c.lane$(also));
   //% else
-  store_output(p, c.output, work.warp_row, work.h, work.b, c.lane);
+  store_output(p, c.output, work.warp_row, work.h, work.b, c.lane$(also));
   //% end
 }
 
@@ -185,16 +195,16 @@ static __device__ __forceinline__ void take_query(consumer &c, query_fragments &
 static __device__ __forceinline__ void softmax(
     consumer &c, const qkv_params &p, const row_work &work, int tile, bool masked) {
   //% if not raw_scores then
-  transform_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
+  transform_scores(c.scores, p, tile, work.warp_row, $(place), work.h, work.hk, work.b, c.lane);
   //% end
   //% if layout.parts > 0 then
   const unsigned char *parts = shared_arena() + PARTS_OFFSET + c.keys.stage() * KEY_PARTS * TILE_N * 4;
-  if (masked) mask_scores(c.scores, p, parts, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
+  if (masked) mask_scores(c.scores, p, parts, tile, work.warp_row, $(place), work.h, work.hk, work.b, c.lane);
   warp_sync(); // K has been multiplied; what the mask read beside it is no longer needed either
   if (c.lane == 0) mbar_arrive(c.shared + K_EMPTY + 8 * c.keys.stage());
   c.keys.advance();
   //% else
-  if (masked) mask_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
+  if (masked) mask_scores(c.scores, p, tile, work.warp_row, $(place), work.h, work.hk, work.b, c.lane);
   //% end
   c.moved = move_references(c.scores, c.rows, c.rescale);
   //% if turns_at_products then

@@ -5,9 +5,10 @@
 //%   {name = "load_key", tensor = "k", rows = "TILE_N", dim = "DIM_QK", pitch = "PITCH_K"},
 //%   {name = "load_value", tensor = "v", rows = "TILE_N", dim = "DIM_V", pitch = "PITCH_V"},
 //% }
+//% local view = library("attention").view(mask)
 //% local pointer = request.unaligned and "unsigned char *" or "unsigned "
 //% for _, load in ipairs(loads) do
-//%   local stride = "p." .. load.tensor .. "_stride_token"
+//%   local stride = view.stride("p." .. load.tensor .. "_stride_token")
 // $(load.rows) rows of $(load.tensor) to byte `to` of shared memory, zeros from row `valid` on. A thread keeps to one
 // column of 16-byte chunks.
 static __device__ __forceinline__ void $(load.name)(
@@ -43,10 +44,11 @@ static __device__ __forceinline__ void $(load.name)(
 //%   local name, letter, bytes = load[1], load[2], load[2]:upper()
 // One tile of $(bytes) into one stage of its ring.
 static __device__ __forceinline__ void load_$(name)_tile(
-    const qkv_params &p, $(pointer)shared, const unsigned short *$(name), int tile, int stage) {
+    const qkv_params &p, $(pointer)shared, const unsigned short *$(name), int tile, int stage$(view.also)) {
+  //% local stride = view.stride("p." .. letter .. "_stride_token")
   const int key_begin = tile * TILE_N;
-  load_$(name)(p, shared + $(bytes)_OFFSET + stage * $(bytes)_BYTES, $(name) + key_begin * p.$(letter)_stride_token,
-               p.len_k - key_begin);
+  load_$(name)(p, shared + $(bytes)_OFFSET + stage * $(bytes)_BYTES, $(name) + key_begin * $(stride),
+               $(view.len_k) - key_begin);
 }
 
 //% end

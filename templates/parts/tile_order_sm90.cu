@@ -15,6 +15,9 @@
 // A tile of rows$(packed and ": from query row_begin on, from query head h on" or "").
 struct work_item {
   int row_begin, h, b;
+  //% if mask.dilation then
+  int first_row; // the first row of the residue whose rows these are
+  //% end
 };
 
 //% if cluster then
@@ -23,7 +26,11 @@ struct work_item {
 // Work `number` in the order of their handing out.
 //% end
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
+  //% if mask.dilation then
+  const unsigned residues = residue_count(p), tiles = residue_tiles(p, $(rows)), row_blocks = residues * tiles;
+  //% else
   const unsigned row_blocks = (p.len_q + $(rows) - 1) / $(rows);
+  //% end
   work_item work;
   //% if longest_first then
   //%   local longest = late_first and "late" or "early"
@@ -33,11 +40,21 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   const unsigned fit = $(fit_factor)max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
   const unsigned inside = number - group * row_blocks * fit, row = inside / count, head = first + inside % count;
-  work.row_begin = (int)$(late_first and "(row_blocks - 1 - row)" or "row") * $(rows);
+  //%   local row = late_first and "(row_blocks - 1 - row)" or "row"
+  //%   if mask.dilation then
+  work.row_begin = (int)($(row) / residues) * $(rows);
+  work.first_row = (int)($(row) % residues);
+  //%   else
+  work.row_begin = (int)$(row) * $(rows);
+  //%   end
   //% else
   // Rows of one head are neighbours, so that they share K and V in L2.
   const unsigned head = number / row_blocks;
-  //%   if bounded and late_first then
+  //%   if mask.dilation then
+  const unsigned row = $(bounded and late_first and "row_blocks - 1 - " or "")number % row_blocks; // a residue's first
+  work.row_begin = (int)(row % tiles) * $(rows);
+  work.first_row = (int)(row / tiles);
+  //%   elseif bounded and late_first then
   work.row_begin = (int)(row_blocks - 1 - number % row_blocks) * $(rows);
   //%   else
   work.row_begin = (int)(number % row_blocks) * $(rows);
@@ -52,7 +69,11 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
 }
 
 static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
+  //% if mask.dilation then
+  return residue_count(p) * residue_tiles(p, $(rows)) * $(heads) * p.batch;
+  //% else
   return (unsigned)((p.len_q + $(rows) - 1) / $(rows)) * $(heads) * p.batch;
+  //% end
 }
 
 // Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last

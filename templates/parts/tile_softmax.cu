@@ -6,8 +6,11 @@
 //% local raw_scores = attention.raw_scores(variant)
 //% local packed = kernel.layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
+//% local view = attention.view(mask)
+//% local where = at_row .. (mask.dilation and "\n" or " ") .. view.parameter .. "," -- likewise, and the place
 //% local names = {q = "q", k = "k", i = "i", h = packed and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
 //%   len_k = "p.len_k"}
+//% local position = not mask.dilation and "position" or variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
 //% local function loops(symbols)
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -22,19 +25,24 @@
         //%   end
         //% end
         //% if symbols.i or symbols.q then
-        const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + e / 2 * 8");
+        const int i = $(view.row(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + e / 2 * 8"));
         //% end
         //% if symbols.q then
-        const int q = i + position;
+        const int q = i + $(position);
         //% end
         //% if symbols.k then
+        //%   if mask.dilation then
+        const int key = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
+        [[maybe_unused]] const int k = $(view.key("key"));
+        //%   else
         const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
+        //%   end
         //% end
 //% end
 //% if not raw_scores then
 // Products to exponents of 2: scale, softcap, score expression, in this order.
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(at_row) int position, int h, int hk,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(where) int h, int hk,
     int b, int lane) {
   //% loops(variant.score_symbols)
         //% if variant.softcap > 0 then
@@ -56,10 +64,11 @@ static __device__ __forceinline__ void transform_scores(
 //% local parts = kernel.layout.parts -- of the mask, which lie in shared memory by key
 //% local before_tile = parts > 0 and "\nconst unsigned char *parts, " or " "
 static __device__ __forceinline__ void mask_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p,$(before_tile)int tile,$(at_row) int position, int h,
+    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p,$(before_tile)int tile,$(where) int h,
     int hk, int b, int lane) {
   //% if mask.by_limits then
-  //%   local row_names = {q = "q", h = names.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+  //%   local row_names = attention.names(view, {q = "q", h = names.h, hk = "hk", b = "b", len_q = view.len_q,
+  //%     len_k = view.len_k})
   //%   local sees = {}
   const int first_key = tile * TILE_N + lane % 4 * 2; // of those the lane has
 #pragma unroll
@@ -71,9 +80,9 @@ static __device__ __forceinline__ void mask_scores(
       //%     if variant.mask_symbols.h then
       const int head = h + row.head();
       //%     end
-      [[maybe_unused]] const int q = row.query() + position;
+      [[maybe_unused]] const int q = row.query() + $(view.position);
       //%   else
-      [[maybe_unused]] const int q = warp_row + 16 * r + lane / 4 + 8 * half + position;
+      [[maybe_unused]] const int q = warp_row + 16 * r + lane / 4 + 8 * half + $(view.position);
       //%   end
       //%   for n = 1, mask.intervals do
       //%     local number = mask.intervals > 1 and n or ""
@@ -97,7 +106,11 @@ static __device__ __forceinline__ void mask_scores(
 }
   //% elseif mask.form == "all" then
   //%   loops({k = true})
+        //% if mask.dilation then
+        if (key >= view.len_k) scores[r][n][e] = minus_infinity();
+        //% else
         if (k >= p.len_k) scores[r][n][e] = minus_infinity();
+        //% end
       }
 }
   //% else
@@ -111,10 +124,11 @@ $(indent)[[maybe_unused]] const int head = h + row.head();
   //%       end
   //%     end
   //%     if symbols.i or symbols.q then
-$(indent)[[maybe_unused]] const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
+  //%       local row = packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half"
+$(indent)[[maybe_unused]] const int i = $(view.row(row));
   //%     end
   //%     if symbols.q then
-$(indent)[[maybe_unused]] const int q = i + position;
+$(indent)[[maybe_unused]] const int q = i + $(position);
   //%     end
   //%   end
   //%   if #mask.rows > 0 then
@@ -136,7 +150,12 @@ $(indent)[[maybe_unused]] const int q = i + position;
   for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
+      //%   if mask.dilation then
+      const int key = tile * TILE_N + 8 * n + lane % 4 * 2 + e;
+      [[maybe_unused]] const int k = $(view.key("key"));
+      //%   else
       const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e;
+      //%   end
       //%   for n, type in ipairs(mask.keys) do
       //%     if parts > 0 then
       //%       local stored = type == "float" and "float" or "int"
@@ -153,7 +172,7 @@ $(indent)[[maybe_unused]] const int q = i + position;
           //%   for n, type in ipairs(mask.rows) do
           const $(type) row_$(n) = row_$(n)_of[r][half];
           //%   end
-          const bool sees = k < p.len_k & ($(cuda_mask_rest(names)));
+          const bool sees = $(mask.dilation and "key < view.len_k" or "k < p.len_k") & ($(cuda_mask_rest(names)));
           if (!sees) scores[r][n][2 * half + e] = minus_infinity();
         }
     }
@@ -303,7 +322,7 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows,$(at_row) int h, int b,
-    int lane) {
+    int lane$(view.also)) {
   //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
   //% if variant.sink == "per_head" and not packed then
   const float sink = p.sink[h * p.sink_stride_head];
@@ -336,8 +355,13 @@ static __device__ __forceinline__ void finish_rows(
         output[r][n][2 * half + 1] *= inverse;
       }
       //% if lse then
+      //% if mask.dilation then
+      const int row = warp_row + 16 * r + lane / 4 + 8 * half, i = $(view.row("row"));
+      if (lane % 4 == 0 && row < view.len_q) {
+      //% else
       const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
       if (lane % 4 == 0 && $(packed and "row.exists(p)" or "i < p.len_q")) {
+      //% end
         const float lse = empty ? minus_infinity() : ($(exponent) + log2_approx(sum)) * LN2;
         //% if variant.outputs.lse then
         p.lse[b * p.lse_stride_batch + $(names.h) * p.lse_stride_head + i * p.lse_stride_token] = lse;

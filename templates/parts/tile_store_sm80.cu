@@ -1,12 +1,14 @@
 //%% The output leaves the registers: through the warp's own rows of shared memory as whole 16-byte chunks, or directly
 //%% where the element is 4 bytes or the tensor is not aligned.
 //% local dtype = variant.dtype_out
+//% local view = library("attention").view(mask)
+//% local o_row = (mask.dilation and "(view.first_row + i * " .. view.dilation .. ")" or "i") .. " * p.o_stride_token"
 //% local staged = dtype ~= "f32" and not request.unaligned
 //% if staged then
 // O by way of shared memory (the warp's rows of Q, which nobody else reads), so that rows are written in whole chunks.
 static __device__ __forceinline__ void store_output(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b,
-    int lane) {
+    int lane$(view.also)) {
   warp_sync(); // every lane is done with Q
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -20,15 +22,15 @@ static __device__ __forceinline__ void store_output(
   unsigned short *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
   for (int chunk = lane; chunk < 16 * ROW_TILES * V_TILES; chunk += 32) {
     const int row = chunk / V_TILES, column = chunk % V_TILES * 8, i = warp_row + row;
-    if (i < p.len_q)
-      *(uint4 *)(o + i * p.o_stride_token + column) = *(const uint4 *)(rows + (row * PITCH_Q + column) * 2);
+    if (i < $(view.len_q))
+      *(uint4 *)(o + $(o_row) + column) = *(const uint4 *)(rows + (row * PITCH_Q + column) * 2);
   }
 }
 //% else
 // O straight from the registers.
 static __device__ __forceinline__ void store_output(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b,
-    int lane) {
+    int lane$(view.also)) {
   auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -39,7 +41,7 @@ static __device__ __forceinline__ void store_output(
         const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8, column = 8 * n + lane % 4 * 2 + e % 2;
         //% local value = dtype == "f32" and "output[r][n][e]" or "f32_to_" .. dtype .. "(output[r][n][e])"
         //% local step = request.unaligned and " * p.o_stride_dim" or ""
-        if (i < p.len_q) o[i * p.o_stride_token + column$(step)] = $(value);
+        if (i < $(view.len_q)) o[$(o_row) + column$(step)] = $(value);
       }
 }
 //% end

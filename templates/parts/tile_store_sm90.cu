@@ -3,12 +3,13 @@
 //% local dtype = variant.dtype_out
 //% local packed = layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
+//% local view = library("attention").view(mask)
 //% if layout.store then
 //%   local shift = ({[128] = 0, [64] = 1, [32] = 2})[layout.v.swizzle]
 // O by way of `row` on of shared memory. The copy engine leaves out rows and columns outside of the tensor.
 static __device__ __forceinline__ void store_output(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned shared_o, int row,$(at_row) int h, int b,
-    int lane) {
+    int lane$(view.also)) {
   const unsigned slab = shared_o + row * V_ROW_BYTES;
   //% if not layout.alias then
   if (lane == 0) bulk_wait_read_0(); // the tile before has left
@@ -31,10 +32,15 @@ static __device__ __forceinline__ void store_output(
   fence_proxy_async();
   warp_sync();
   if (lane == 0) {
+    //% if mask.dilation then
+    const tensor_map *map = view.first_row < p.len_q % $(view.dilation) ? &p.o_long_map : &p.o_short_map;
+    //% end
 #pragma unroll
     for (int panel = 0; panel < V_PANELS; ++panel)
       //% if packed then
       tma_store_5d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row.head(), warp_row.query(), h / GROUP, b);
+      //% elseif mask.dilation then
+      tma_store_5d(map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row, view.first_row, h, b);
       //% else
       tma_store_4d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row, h, b);
       //% end
@@ -44,17 +50,18 @@ static __device__ __forceinline__ void store_output(
 //% else
 // O straight from the registers.
 static __device__ __forceinline__ void store_output(
-    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4],$(at_row) int h, int b, int lane) {
+    const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4],$(at_row) int h, int b, int lane$(view.also)) {
   auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head + lane % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    //% local at = packed and "row.head() * p.o_stride_head + row.query() * p.o_stride_token" or "i * p.o_stride_token"
+    //% local at = packed and "row.head() * p.o_stride_head + row.query() * p.o_stride_token" or
+    //%   (mask.dilation and "(view.first_row + i * " .. view.dilation .. ")" or "i") .. " * p.o_stride_token"
     //% if packed then
     const packed_row row = warp_row + (lane / 4 + 8 * half);
     if (row.exists(p)) {
     //% else
     const int i = warp_row + lane / 4 + 8 * half;
-    if (i < p.len_q) {
+    if (i < $(view.len_q)) {
     //% end
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n) {

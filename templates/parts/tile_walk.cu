@@ -7,11 +7,15 @@
 //% local by_head = packed and variant.mask_symbols.h -- the heads of a tile see different keys
 //% local boxes = mask.walk == "boxes"
 //% local bounded = mask.form == "rows"
-//% local edge = {first = "first", last = "last", h = by_head and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
-//%   len_k = "p.len_k"}
-//% local row_names = {q = "row", h = edge.h, hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
-//% local place = "int row_begin, int position, int h, int hk, int b, int lane"
-//% local here = "row_begin, position, h, hk, b, lane"
+//% local attention = library("attention")
+//% local view = attention.view(mask)
+//% local edge = attention.names(view, {first = "first", last = "last", h = by_head and "head" or "h", hk = "hk",
+//%   b = "b", len_q = view.len_q, len_k = view.len_k})
+//% local last_row = ("min(row_begin + %s, %s) - 1 + %s"):format(queries, view.len_q, view.position)
+//% local row_names = attention.names(view, {q = "row", h = edge.h, hk = "hk", b = "b", len_q = view.len_q,
+//%   len_k = view.len_k})
+//% local place = "int row_begin, " .. view.parameter .. ", int h, int hk, int b, int lane"
+//% local here = "row_begin, " .. view.argument .. ", h, hk, b, lane"
 struct tile_word {
   unsigned visited, whole;
 };
@@ -32,9 +36,9 @@ struct tile_walk {
 //% if mask.walk == "intervals" then
 //%   local sides = {
 //%     {name = "low", visit = "visit_begin", full = "full_begin", visit_of = "min", full_of = "max",
-//%      visit_start = "p.len_k", full_start = "0"},
+//%      visit_start = view.len_k, full_start = "0"},
 //%     {name = "high", visit = "visit_end", full = "full_end", visit_of = "max", full_of = "min",
-//%      visit_start = "0", full_start = "p.len_k"},
+//%      visit_start = "0", full_start = view.len_k},
 //%   }
 // Of a word's tiles those from begin up to end.
 static __device__ __forceinline__ unsigned tile_bits(int word, int begin, int end) {
@@ -45,7 +49,7 @@ static __device__ __forceinline__ unsigned tile_bits(int word, int begin, int en
 static __device__ __forceinline__ tile_word tiles_of_word(
     const qkv_params &p, int word, $(place)) {
   tile_word tiles = {0u, $(by_head and "0xffffffffu" or "0u")};
-  const int first = row_begin + position, last = min(row_begin + $(queries), p.len_q) - 1 + position;
+  const int first = row_begin + $(view.position), last = $(last_row);
   //%   local indent = ""
   //%   if by_head then
   // Visited is what some head sees, free of the mask what all of them see.
@@ -85,10 +89,10 @@ struct box_answer {
 };
 
 static __device__ box_answer ask_box(
-    const qkv_params &p, int first, int last, int first_key, int last_key, int h, int hk, int b) {
-  //%   local box = cuda_box{q_first = "first", q_last = "last", k_first = "first_key", k_last = "last_key",
-  //%     h_first = "h", h_last = by_head and "h + GROUP - 1" or "h", hk = "hk", b = "b", len_q = "p.len_q",
-  //%     len_k = "p.len_k"}
+    const qkv_params &p, int first, int last, int first_key, int last_key, int h, int hk, int b$(view.also)) {
+  //%   local box = cuda_box(attention.names(view, {q_first = "first", q_last = "last", k_first = "first_key",
+  //%     k_last = "last_key", h_first = "h", h_last = by_head and "h + GROUP - 1" or "h", hk = "hk", b = "b",
+  //%     len_q = view.len_q, len_k = view.len_k}))
   //%   for _, line in ipairs(box.lines) do
   $(line)
   //%   end
@@ -99,14 +103,14 @@ static __device__ box_answer ask_box(
 // those in which every row sees every key.
 static __device__ __forceinline__ tile_word ask_boxes(
     const qkv_params &p, int first_tile, int tiles, $(place)) {
-  const int first = row_begin + position, last = min(row_begin + $(queries), p.len_q) - 1 + position;
+  const int first = row_begin + $(view.position), last = $(last_row);
   const int first_key = (first_tile + lane * tiles) * TILE_N, end_key = first_key + tiles * TILE_N;
-  const bool some = first_key < p.len_k;
+  const bool some = first_key < $(view.len_k);
   box_answer answer = {false, false};
-  if (some) answer = ask_box(p, first, last, first_key, min(end_key, p.len_k) - 1, h, hk, b);
+  if (some) answer = ask_box(p, first, last, first_key, min(end_key, $(view.len_k)) - 1, h, hk, b$(view.also_argument));
   tile_word found;
   found.visited = vote_ballot(some && answer.may_be_true);
-  found.whole = vote_ballot(end_key <= p.len_k && !answer.may_be_false);
+  found.whole = vote_ballot(end_key <= $(view.len_k) && !answer.may_be_false);
   return found;
 }
 //% else
@@ -145,20 +149,20 @@ static __device__ __forceinline__ tile_walk start_walk(
     const qkv_params &p, $(place)) {
   tile_walk walk;
   //% if bounded then
-  [[maybe_unused]] const int first = row_begin + position;
-  [[maybe_unused]] const int last = min(row_begin + $(queries), p.len_q) - 1 + position;
+  [[maybe_unused]] const int first = row_begin + $(view.position);
+  [[maybe_unused]] const int last = $(last_row);
   //% end
   //% if bounded and by_head then
-  int key_begin = p.len_k, key_end = 0;
+  int key_begin = $(view.len_k), key_end = 0;
   for (int head = h; head < h + GROUP; ++head) {
     key_begin = min(key_begin, max($(cuda_edge("visit_begin", edge)), 0));
-    key_end = max(key_end, min($(cuda_edge("visit_end", edge)), p.len_k));
+    key_end = max(key_end, min($(cuda_edge("visit_end", edge)), $(view.len_k)));
   }
   //% elseif bounded then
   const int key_begin = max($(cuda_edge("visit_begin", edge)), 0);
-  const int key_end = min($(cuda_edge("visit_end", edge)), p.len_k);
+  const int key_end = min($(cuda_edge("visit_end", edge)), $(view.len_k));
   //% else
-  const int key_begin = 0, key_end = p.len_k;
+  const int key_begin = 0, key_end = $(view.len_k);
   //% end
   const int begin = key_begin / (32 * TILE_N), end = (key_end + 32 * TILE_N - 1) / (32 * TILE_N); // words
   //% if boxes then

@@ -45,39 +45,51 @@ static __device__ __forceinline__ void tma_store_$(rank)d(
 }
 //%   end)
 //% end
-//% piece("tma_load_4d_evict_last", function()
-// tma_load_4d with the hint that L2 keeps the box rather than others. | one thread | visible after mbar_wait | sm_90
-static __device__ __forceinline__ void tma_load_4d_evict_last(
-    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3) {
+//% for rank = 4, 5 do
+//%   local parameters, operands, from = {}, {}, {}
+//%   for d = 0, rank - 1 do
+//%     parameters[#parameters + 1] = "int c" .. d
+//%     operands[#operands + 1] = '"r"(c' .. d .. ')'
+//%     from[#from + 1] = "%" .. 3 + d
+//%   end
+//%   parameters, operands = table.concat(parameters, ", "), table.concat(operands, ", ")
+//%   from = table.concat(from, ", ")
+//%   local load = "cp.async.bulk.tensor." .. rank .. "d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+//%   local name = "tma_load_" .. rank .. "d"
+//%   piece("tma_load_" .. rank .. "d_evict_last", function()
+// $(name) with the hint that L2 keeps the box rather than others. | one thread | visible after mbar_wait | sm_90
+static __device__ __forceinline__ void tma_load_$(rank)d_evict_last(
+    unsigned to, const tensor_map *map, unsigned mbar, $(parameters)) {
   const unsigned long long policy = 0x14f0000000000000ull; // what createpolicy.fractional.L2::evict_last of 1.0 makes
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-               "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+  asm volatile("$(load).L2::cache_hint [%0], "
+               "[%1, {$(from)}], [%2], %$(rank + 3);" ::"r"(to),
+               "l"(map), "r"(mbar), $(operands), "l"(policy)
                : "memory");
 }
-//% end)
-//% piece("tma_load_4d_multicast", function()
+//%   end)
+//%   piece("tma_load_" .. rank .. "d_multicast", function()
 // The same to this offset in every block of cta_mask, each with its own mbarrier at this offset. | one thread | sm_90
-static __device__ __forceinline__ void tma_load_4d_multicast(
-    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3, unsigned short cta_mask) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
-               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(cta_mask)
+static __device__ __forceinline__ void tma_load_$(rank)d_multicast(
+    unsigned to, const tensor_map *map, unsigned mbar, $(parameters), unsigned short cta_mask) {
+  asm volatile("$(load).multicast::cluster "
+               "[%0], [%1, {$(from)}], [%2], %$(rank + 3);" ::"r"(to),
+               "l"(map), "r"(mbar), $(operands), "h"(cta_mask)
                : "memory");
 }
-//% end)
-//% piece("tma_load_4d_multicast_evict_last", function()
-// tma_load_4d_multicast with the hint that L2 keeps the box rather than others. |
+//%   end)
+//%   piece("tma_load_" .. rank .. "d_multicast_evict_last", function()
+// tma_load_$(rank)d_multicast with the hint that L2 keeps the box rather than others. |
 // one thread | visible after mbar_wait | sm_90
-static __device__ __forceinline__ void tma_load_4d_multicast_evict_last(
-    unsigned to, const tensor_map *map, unsigned mbar, int c0, int c1, int c2, int c3, unsigned short cta_mask) {
+static __device__ __forceinline__ void tma_load_$(rank)d_multicast_evict_last(
+    unsigned to, const tensor_map *map, unsigned mbar, $(parameters), unsigned short cta_mask) {
   const unsigned long long policy = 0x14f0000000000000ull; // what createpolicy.fractional.L2::evict_last of 1.0 makes
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-               ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(to),
-               "l"(map), "r"(mbar), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(cta_mask), "l"(policy)
+  asm volatile("$(load).multicast::cluster"
+               ".L2::cache_hint [%0], [%1, {$(from)}], [%2], %$(rank + 3), %$(rank + 4);" ::"r"(to),
+               "l"(map), "r"(mbar), $(operands), "h"(cta_mask), "l"(policy)
                : "memory");
 }
-//% end)
+//%   end)
+//% end
 //% piece("bulk_load", function()
 // cp.async.bulk to shared memory: contiguous bytes, a multiple of 16, both addresses 16-byte aligned. |
 // one thread | visible after mbar_wait | sm_90

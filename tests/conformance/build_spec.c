@@ -67,6 +67,19 @@ static double value_key_bias(const test_case *c, const int64_t i[4]) {
 static double value_window(const test_case *c, const int64_t i[4]) {
   return (void)c, (void)i, 7;
 }
+/* Dilations. */
+static double value_gap3(const test_case *c, const int64_t i[4]) {
+  return (void)c, (void)i, 3;
+}
+static double value_gap0(const test_case *c, const int64_t i[4]) {
+  return (void)c, (void)i, 0;
+}
+static double value_gap_back(const test_case *c, const int64_t i[4]) {
+  return (void)c, (void)i, -4;
+}
+static double value_gap_wide(const test_case *c, const int64_t i[4]) {
+  return (void)c, (void)i, 1 << 30;
+}
 static double value_temperature(const test_case *c, const int64_t i[4]) {
   return (void)c, (void)i, 0.6875;
 }
@@ -88,6 +101,10 @@ static const param_rule rules_table[] = {
     {"rel", "f32", "hq, 63", QKV_F32, 2, extents_relative, value_relative},
     {"key_bias", "f16", "hq, len_k", QKV_F16, 2, extents_heads_keys, value_key_bias},
     {"w", "i32", "", QKV_I32, 0, extents_none, value_window},
+    {"gap3", "i32", "", QKV_I32, 0, extents_none, value_gap3},
+    {"gap0", "i32", "", QKV_I32, 0, extents_none, value_gap0},
+    {"gap_back", "i32", "", QKV_I32, 0, extents_none, value_gap_back},
+    {"gap_wide", "i32", "", QKV_I32, 0, extents_none, value_gap_wide},
     {"temp", "f32", "", QKV_F32, 0, extents_none, value_temperature},
     {"head_w", "i32", "hq", QKV_I32, 1, extents_heads, value_head_window},
     {"keep", "bool", "b, len_k", QKV_BOOL, 2, extents_batch_keys, value_keep},

@@ -123,16 +123,43 @@ static const row packed_rows[] = {
 static const row walks_rows[] = {
     {false, "walks, several intervals", SM80W "lq={5,70} lk={515,1100} mask={'causal and (q - k < 40 or k < 4)','k < 20 or k > 400 or q == k','causal and not (k >= 100 and k < 300)','causal and (q - k < head_w[h] or k < 3)'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
     {false, "walks, bounds that rows read", SM80W "lq={5,70} lk={515,1100} mask={'doc2[b, q] * 8 <= k and k <= q','q - doc[q] <= k and k < q + doc2[b, q]'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
-    {false, "walks, boxes", SM80W "lq={5,70} lk={515,1100} mask={'(q - k) % 3 == 0 and abs(q - k) <= w','(q * 7 + k * 3) % 5 != 0','abs(q % 24 - k % 24) <= 3 and abs(q // 24 - k // 24) <= 2'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
+    {false, "walks, boxes", SM80W "lq={5,70} lk={515,1100} mask={'(q - k) % 3 == 1 and abs(q - k) <= w','(q * 7 + k * 3) % 5 != 0','abs(q % 24 - k % 24) <= 3 and abs(q // 24 - k // 24) <= 2'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
     {true, "walks, a map", SM80W "lq={5,70} lk={515,1100} mask={'same(doc)','causal and doc2[b, q] == doc2[b, k]','keep[b, k] and causal','blocks[h, i // 16, k // 16]','where(keep[b, q], keep[b, k], hk == 0) or q == k'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
     {false, "walks, a map of all pairs", SM80W "lq={5,70} lk={515,1100} mask={'bit(q, 2) + bit(k, 4) < 2','bit(doc[q], k % 3) == 1 or h == 1'} sched={'tile_m=64,tile_n=16,warps=4,stages=3','tile_m=64,tile_n=16,warps=4,stages=2,q_registers=1'}"},
-    {false, "walks, beyond 32 words", SM80W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 0 and abs(q - k) <= 20000','keep[b, k]'} sched='tile_m=64,tile_n=16,warps=4,stages=2'"},
+    {false, "walks, beyond 32 words", SM80W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 1 and abs(q - k) <= 20000','keep[b, k]'} sched='tile_m=64,tile_n=16,warps=4,stages=2'"},
     {false, "walks, several intervals", SM90W "lq={5,70} lk={515,1100} mask={'causal and (q - k < 40 or k < 4)','k < 20 or k > 400 or q == k','causal and not (k >= 100 and k < 300)','causal and (q - k < head_w[h] or k < 3)'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
     {false, "walks, bounds that rows read", SM90W "lq={5,70} lk={515,1100} mask={'doc2[b, q] * 8 <= k and k <= q','q - doc[q] <= k and k < q + doc2[b, q]'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
-    {false, "walks, boxes", SM90W "lq={5,70} lk={515,1100} mask={'(q - k) % 3 == 0 and abs(q - k) <= w','(q * 7 + k * 3) % 5 != 0','abs(q % 24 - k % 24) <= 3 and abs(q // 24 - k // 24) <= 2'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
+    {false, "walks, boxes", SM90W "lq={5,70} lk={515,1100} mask={'(q - k) % 3 == 1 and abs(q - k) <= w','(q * 7 + k * 3) % 5 != 0','abs(q % 24 - k % 24) <= 3 and abs(q // 24 - k // 24) <= 2'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
     {false, "walks, a map", SM90W "lq={5,70} lk={515,1100} mask={'same(doc)','causal and doc2[b, q] == doc2[b, k]','keep[b, k] and causal','blocks[h, i // 16, k // 16]','where(keep[b, q], keep[b, k], hk == 0) or q == k'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
     {false, "walks, a map of all pairs", SM90W "lq={5,70} lk={515,1100} mask={'bit(q, 2) + bit(k, 4) < 2','bit(doc[q], k % 3) == 1 or h == 1'} {sched='warpgroups=1,tile_n=16,order=0,pack=1',sched='warpgroups=2,tile_n=16,scheduler=1,l2_mib=0,pack=0',sched='warpgroups=2,tile_n=32,order=1,q_buffers=1,o_buffer=0,pack=1'}"},
-    {false, "walks, beyond 32 words", SM90W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 0 and abs(q - k) <= 20000','keep[b, k]'} sched='warpgroups=1,tile_n=16,order=0'"},
+    {false, "walks, beyond 32 words", SM90W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 1 and abs(q - k) <= 20000','keep[b, k]'} sched='warpgroups=1,tile_n=16,order=0'"},
+};
+
+/* Masks that keep residues apart: lengths about multiples of the dilation, on either side of a tile; both corners;
+ * groups; dilations that are constants, parameters, 0, negative, wider than everything; a rest of every form; tensors
+ * that end with their allocation, or with NaN in what follows. */
+#define LENGTHS "{lq=1 lk=1,lq=1 lk=66,lq=5 lk=3,lq=23 lk=24,lq=24 lk=25,lq=25 lk=23,lq=70 lk=131,lq=131 lk=70,lq=200 lk=200}"
+static const row residue_rows[] = {
+    {false, "dilated causal windows", "dim=16 hq=4 hk=2 b=2 " LENGTHS " mask={'causal and q - k <= 20 and (q - k) % 2 == 0','causal and q - k <= 20 and (q - k) % 3 == 0','causal and q - k <= 20 and (q - k) % 4 == 0'} align={bottom_right,top_left}"},
+    {false, "dilation as a parameter", "dim=24 hq=2 b=2 " LENGTHS " mask={'causal and q - k <= 20 and (q - k) % gap3 == 0','window(9, 9) and q % gap0 == k % gap0','causal and (k - q) % gap_back == 0','abs(q - k) <= w and (q - k) % gap_wide == 0'} sink=mixed outputs=all"},
+    {false, "keys past the end", "dim=32 hq=2 hk=1 b=2 {lq=9 lk=13,lq=40 lk=65,lq=7 lk=127} mask='window(40, 3) and (q - k) % 4 == 0' {guard=none,k=cache v=cache guard=nan,k=cache v=cache guard=big,q=padded k=padded v=padded o=padded,k=bhtd v=bhtd q=bhtd o=bhtd}"},
+    {false, "nothing but a dilation", "dim=64 hq=2 {lq=33 lk=65,lq=1 lk=257} mask='(q - k) % 3 == 0' sink={none,normal}"},
+    {false, "other forms of the rest", "dim=16 hq=4 hk=2 b=2 {lq=37 lk=70,lq=150 lk=150} mask={'(k < 8 or window(20, 0)) and (q - k) % 3 == 0','causal and (q - k) % 4 == 0 and (q - k) % 6 != 0','keep[b, k] and (q - k) % 2 == 0','causal and q - k < 4 + 3 * h and (q - k) % 3 == 0','k < len_k - 7 and (q - k) % 3 == 0','k // 16 <= q // 16 and (q - k) % 4 == 0','k // 5 <= q // 5 and (q - k) % gap3 == 0','false and (q - k) % 2 == 0'} align={bottom_right,top_left}"},
+    {false, "scores know positions", "dim=16 hq=2 b=2 {lq=37 lk=70,lq=70 lk=37} mask='causal and (q - k) % 3 == 0' {score='s + slope[h] * (k - q)',score='s + bias[h, i, k]',score='s + 0.01 * (q - len_k + 3 * i)' softcap=5} align={bottom_right,top_left}"},
+    {false, "tensors that are not aligned", "dim=16 hq=2 b=2 {lq=25 lk=26,lq=70 lk=131} mask={'causal and q - k <= 20 and (q - k) % 3 == 0','causal and (q - k) % gap3 == 0'} {k=pitch1,v=inner2,q=base1,o=pitch1}"},
+    {false, "schedules", "dim={16,40} hq=4 hk=2 b=2 lq=130 lk=257 mask='causal and q - k <= 90 and (q - k) % 3 == 0' check=schedules"},
+    {false, "invisible keys", "dim=16 hq=2 b=2 lq=37 lk=70 mask={'causal and (q - k) % 3 == 0','window(20, 0) and (q - k) % gap3 == 0'} align={bottom_right,top_left} check=invisible"},
+    {true, "dilated causal windows", "dim=16 hq=4 hk=2 b=2 {lq=24 lk=25,lq=70 lk=131} mask='causal and q - k <= 20 and (q - k) % gap3 == 0'"},
+    {true, "dilated causal windows", "dim=16 hq=2 {lq=23 lk=24,lq=131 lk=70} mask='window(20, 3) and (q - k) % 4 == 0' align=top_left"},
+};
+
+/* The same by tensor maps: every way through shared memory, every order of works. For sm_90a. */
+#define RESIDUE90 "family=attention_forward_sm90 dim=40 hq=4 hk=2 b=2 "
+static const row residue90_rows[] = {
+    {false, "residues by tensor maps", RESIDUE90 "{lq=131 lk=131,lq=150 lk=401} mask='window(80, 0) and (q - k) % 3 == 0' {sched='warpgroups=1,tile_n=16,order=0,pack=0,scheduler=0,q_buffers=1,carry=0',sched='warpgroups=2,tile_n=32,pack=0,scheduler=1,carry=1',sched='warpgroups=1,tile_n=32,order=0,pack=0,scheduler=2,l2_mib=4,q_registers=1',sched='warpgroups=2,tile_n=32,pack=0,q_buffers=1,o_buffer=0,carry=0',sched='warpgroups=2,tile_n=32,pack=0,p_shared=1,overlap=2,carry=0'}"},
+    {false, "residues by tensor maps, clusters", RESIDUE90 "{lq=131 lk=131,lq=300 lk=401} mask={'causal and (q - k) % 3 == 0','window(80, 0) and (q - k) % gap3 == 0'} {sched='warpgroups=1,tile_n=32,order=0,pack=0,cluster=2,scheduler=1',sched='warpgroups=1,tile_n=32,order=0,pack=0,cluster=2,scheduler=2,l2_mib=4'}"},
+    {false, "residues, O from the registers", RESIDUE90 "lq=70 lk=131 {out=f32,out=same} mask='causal and (q - k) % gap3 == 0' sched='warpgroups=1,tile_n=32,order=0,pack=0,store=0,o_buffer=0,carry=0'"},
+    {false, "residues have no packed groups", RESIDUE90 "lq=17 lk=17 mask='causal and (q - k) % 3 == 0' sched='warpgroups=1,tile_n=32,pack=1' expect=refusal"},
 };
 
 /* Sizes only a GPU can do. */
@@ -184,7 +211,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders packed walks sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed walks residues residues90 sensitivity full";
 
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
@@ -194,10 +221,15 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     grid_build(true, 20, 4, seed, out);
     ADD(hard_rows, true);
     ADD(invariance_rows, true);
+    ADD(residue_rows, true);
   } else if (strcmp(name, "walks") == 0) {
     ADD(walks_rows, false);
   } else if (strcmp(name, "packed") == 0) {
     ADD(packed_rows, false);
+  } else if (strcmp(name, "residues") == 0) {
+    ADD(residue_rows, false);
+  } else if (strcmp(name, "residues90") == 0) {
+    ADD(residue90_rows, false);
   } else if (strcmp(name, "sensitivity") == 0) {
     ADD(sensitivity_rows, false);
   } else if (strcmp(name, "orders") == 0) {
@@ -213,7 +245,7 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
   if (full || strcmp(name, "hard") == 0)
     ADD(hard_rows, false);
   if (full)
-    ADD(walks_rows, false);
+    ADD(walks_rows, false), ADD(residue_rows, false);
   if (gpu && (full || strcmp(name, "large") == 0))
     ADD(large_rows, false);
   if (missed > 0)

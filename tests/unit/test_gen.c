@@ -562,10 +562,11 @@ static void masks_are_explained(void **state) {
       {"true", "form: all"},
       {"false", "form: none"},
       {"causal and q - k < 1024", "first key: q - 1023 (rises with q)\nkey after the last: q + 1 (rises with q)\n"},
-      {"(q + k) % 2 == 0", "form: elements"},
+      {"(q + k) % 3 == 0", "form: elements"},
       {"causal and (q - k < 64 or k < 4)", "row: from 0 to before min(min(4, len_k), q + 1)\nrow: from"},
       {"q - k * k > 3", "k * k - q + 4 <= 0 keeps rows from being intervals\n"},
-      {"(q + k) % 2 == 0", "known: no tile can be decided\n"},
+      {"(q + k) % 3 == 0", "known: no tile can be decided\n"},
+      {"abs(q - k) <= 64 and (q - k) % 4 == 0", "within a residue: abs(q - k) - 16 <= 0\nform: rows"},
       {"causal", "empty rows: every row sees a key when len_q <= len_k and there are keys\n"},
       {"k * 4 <= q", "overflow: k * 4 may leave 32 bits"},
   };

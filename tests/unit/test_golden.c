@@ -31,6 +31,7 @@ static const struct {
     {.spec = "documents"},
     {.spec = "prefix"},
     {.spec = "nothing"},
+    {.spec = "dilated"},
     {.spec = "mixed_out"},
     {.spec = "causal", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "full_f16", .variety = "sm_90a", .arch = "sm_90a"},

@@ -25,6 +25,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
     random_word(seed, m->schedule, sizeof m->schedule);
   random_word(seed, m->arch, sizeof m->arch);
   m->aligned16 = fixture_random(seed) % 2;
+  snprintf(m->dilation, sizeof m->dilation, "%s", (const char *const[]){"", "4", "param.d"}[fixture_random(seed) % 3]);
   m->nlaunches = 1 + (int)(fixture_random(seed) % MANIFEST_MAX_LAUNCHES);
   for (int n = 0; n < m->nlaunches; n++) {
     random_word(seed, m->launches[n].entry, sizeof m->launches[n].entry);
@@ -121,12 +122,14 @@ static void damage_is_refused_or_canonical(void **state) {
 static void other_texts_are_refused(void **state) {
   (void)state;
   static const char *const good =
-      "manifest 3\nfamily f\nvariant v\nschedule -\narch sm_80\naligned16 0\nparams_size 16\n"
+      "manifest 4\nfamily f\nvariant v\nschedule -\narch sm_80\ndilation -\naligned16 0\nparams_size 16\n"
       "launch e 32 0 0 1 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
   static const struct {
     const char *from, *to;
-  } edits[] = {{"manifest 3", "manifest 2"},
-               {"manifest 3\n", ""},
+  } edits[] = {{"manifest 4", "manifest 3"},
+               {"manifest 4\n", ""},
+               {"dilation -\n", ""},
+               {"dilation -", "dilation 4 4"},
                {"aligned16 0", "aligned16 2"},
                {"params_size 16", "params_size 24"},
                {" 8 batch", " 12 batch"},
@@ -138,8 +141,9 @@ static void other_texts_are_refused(void **state) {
                {"32", "+32"},
                {"32", "0"},
                {"32", "99999999999999999999"},
-               {" 1 batch", " 0 batch"},
-               {" 1 batch", " 9 batch"},
+               {" 1 0 batch", " 0 0 batch"},
+               {" 1 0 batch", " 9 0 batch"},
+               {" 1 0 batch", " 1 2 batch"},
                {"end\n", "end"},
                {"end\n", "end\nend\n"},
                {"family f", "family f g"},

@@ -506,6 +506,8 @@ def map_mask(spec, len_q, len_k, tile, *, batch=1, entry=0, head=0, params=None,
     actual    what would do, found by asking the mask for every pair
     visible   the number of visible pairs
     analysis  the form derived from the mask and its bounds, as text
+    dilation  1, or d when tiles hold tokens of one residue modulo d: first the rows of queries 0, d, 2 d ..., each over
+              keys of their residue, then those of queries 1, d + 1 ...
     """
     spec = _as_spec(spec)
     call = _MaskCall(spec, batch, len_q, len_k, dict(params or {}, **more))
@@ -516,7 +518,7 @@ def map_mask(spec, len_q, len_k, tile, *, batch=1, entry=0, head=0, params=None,
         planned, actual = (memoryview(ctypes.string_at(tiles, count)).cast("B", form) if count else memoryview(b"")
                            for tiles in (found.planned, found.actual))
         return SimpleNamespace(planned=planned, actual=actual, visible=found.visible,
-                               analysis=ctypes.string_at(found.analysis).decode())
+                               analysis=ctypes.string_at(found.analysis).decode(), dilation=found.dilation)
     finally:
         c.library().qkv_mask_map_free(byref(found))
 

@@ -114,7 +114,7 @@ class AttentionArgs(_Sized):
 class MaskMap(_Sized):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("head", c_int64), ("tile_q", c_int64), ("tile_k", c_int64),
                 ("most", c_double), ("rows", c_int64), ("columns", c_int64), ("planned", c_void_p),
-                ("actual", c_void_p), ("visible", c_double), ("analysis", c_void_p)]
+                ("actual", c_void_p), ("visible", c_double), ("analysis", c_void_p), ("dilation", c_int64)]
 
 
 # name: (result, arguments). c_int results of qkv_status functions are checked by call().
