@@ -539,7 +539,7 @@ static __device__ __forceinline__ void mask_scores(
           [[maybe_unused]] const int i = warp_row + 16 * r + lane / 4 + 8 * half;
           [[maybe_unused]] const int q = i + position;
           const int row_1 = row_1_of[r][half];
-          const bool sees = k < p.len_k & (k <= q & row_1 == key_1);
+          const bool sees = k < p.len_k & ((k <= q) & (row_1 == key_1));
           if (!sees) scores[r][n][2 * half + e] = minus_infinity();
         }
     }

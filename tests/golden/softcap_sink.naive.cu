@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
       const int q = i + p.len_k - p.len_q; // position of the row in the KV sequence
       float s = product[r][c] * SCALE;
       s = SOFTCAP * tanh_f32(s * (1.0f / SOFTCAP));
-      if (!(k <= q & q - k < 128)) s = minus_infinity();
+      if (!((k <= q) & (q - k < 128))) s = minus_infinity();
       p.scores[(((long long)b * HEADS_Q + h) * p.len_q + i) * p.len_k + k] = s;
     }
 }
