@@ -275,8 +275,8 @@ static void cuda_operand(const cuda_printer *p, const expr *e, int least) {
     cuda_operand(p, e->args[0], LEVEL_UNARY);
   } else {
     bool joined = e->op == EXPR_AND || e->op == EXPR_OR;
-    int right = joined ? LEVEL_COMPARE + 1 : level + 1; /* `a < b & c` reads badly */
-    int left = joined && e->args[0]->op != e->op ? LEVEL_COMPARE + 1 : level;
+    int right = joined ? LEVEL_PRIMARY : level + 1; /* `a < b & !c` reads badly */
+    int left = joined && e->args[0]->op != e->op ? LEVEL_PRIMARY : level;
     cuda_operand(p, e->args[0], left);
     text_printf(p->out, " %s ", spellings[e->op].cuda);
     cuda_operand(p, e->args[1], right);

@@ -95,7 +95,7 @@ static const print_case print_cases[] = {
     {MASK, "k<q or k==0 and h>1", "k < q or k == 0 and h > 1", "(k < q) | ((k == 0) & (h > 1))"},
     {MASK, "(k<q or k==0) and h!=1", "(k < q or k == 0) and h != 1", "((k < q) | (k == 0)) & (h != 1)"},
     {MASK, "not (k < q and h >= 1)", "k >= q or h < 1", "(k >= q) | (h < 1)"},
-    {MASK, "not vis[k] or on", "not vis[k] or on", "!param_vis(p, k) | p.on"},
+    {MASK, "not vis[k] or on", "not vis[k] or on", "(!param_vis(p, k)) | p.on"},
     {MASK, "not cap < 2", "not cap < 2.0", "!(p.cap < 0x1p+1f)"},
     {MASK, "where(h < 4, q - k < 64, causal)", "where(h < 4, q - k < 64, k <= q)", "h < 4 ? q - k < 64 : k <= q"},
     {MASK, "where(on, vis[k], vis[q]) and causal", "where(on, vis[k], vis[q]) and k <= q",
