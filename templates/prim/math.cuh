@@ -23,6 +23,14 @@ static __device__ __forceinline__ float rcp_approx(float x) {
   return y;
 }
 //% end)
+//% piece("tanh_approx", function()
+// tanh.approx.f32: relative error 2^-11. | one thread | sm_80
+static __device__ __forceinline__ float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//% end)
 //% piece("leading_zeros", function()
 // clz.b32: the number of zero bits above the highest set one; 32 for 0. | one thread | sm_80
 static __device__ __forceinline__ int leading_zeros(unsigned x) {

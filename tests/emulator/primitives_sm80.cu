@@ -70,12 +70,15 @@ extern "C" __global__ void functions(const __grid_constant__ qkv_params p) {
   out[6] = bf16_to_f32(f32_to_bf16(x)); out[7] = f16_to_f32(f32_to_f16(x));
 }
 
+extern "C" __global__ void tangents(const __grid_constant__ qkv_params p) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x;
+  ((float *)p.out)[t] = tanh_approx(((const float *)p.in)[t]);
+}
+
 #ifdef QKV_EMU // twins that the emulator has ahead of their primitive
 extern "C" __global__ void ahead(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x;
-  float x = ((const float *)p.in)[t];
-  ((unsigned *)p.out)[2 * t] = shuffle_xor_b32(__float_as_uint(x), p.mode);
-  ((float *)p.out)[2 * t + 1] = tanh_approx(x);
+  ((unsigned *)p.out)[t] = shuffle_xor_b32(((const unsigned *)p.in)[t], p.mode);
 }
 QKV_EMU_ENTRY(ahead)
 #endif
@@ -119,5 +122,6 @@ QKV_EMU_ENTRY(matrix_load)
 QKV_EMU_ENTRY(product)
 QKV_EMU_ENTRY(zero_fill)
 QKV_EMU_ENTRY(functions)
+QKV_EMU_ENTRY(tangents)
 QKV_EMU_ENTRY(relay)
 QKV_EMU_ENTRY(pipeline)

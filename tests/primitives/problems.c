@@ -97,27 +97,39 @@ static void make_zero_fill(problem *p, int number, uint64_t *random) {
 }
 
 /* Number 0: numbers of everyday size; 1: any bits; 2: special values; from 3 on, all f16 patterns in 16 parts. */
-static void make_functions(problem *p, int number, uint64_t *random) {
+static void fill_arguments(unsigned char *in, int count, int number, uint64_t *random) {
   static const uint32_t special[] = {0x00000000, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001,
                                      0x7f800001, 0x00000001, 0x80000001, 0x007fffff, 0x00800000, 0x3f800000,
                                      0xbf800000, 0x42fc0000, 0xc2fc0000, 0xc3160000, 0x477fefff, 0x477ff000,
                                      0x477fe000, 0x7f7fffff, 0x33000000, 0x33000001, 0x387fffff, 0x3f808000,
                                      0x3f818000, 0x7f7f8000, 0x00008000, 0x00018000};
-  enum { N = 4096, SPECIAL = sizeof special / sizeof *special };
-  set_launch(p, "functions", N / 128, 128, 0);
-  unsigned char *in = add_buffer(p, 4 * N, ALL(EXACT, 0));
-  fill_bits(in, 4 * N, random);
-  for (uint32_t i = 0; i < N; i++) {
+  enum { SPECIAL = sizeof special / sizeof *special };
+  fill_bits(in, 4 * (size_t)count, random);
+  for (uint32_t i = 0; i < (uint32_t)count; i++) {
     float x = 30.0f * fixture_uniform(random);
     uint32_t bits = number == 0 ? format_bits(x) : special[i % SPECIAL];
     if (number >= 3)
-      bits = ((uint32_t)(number - 3) * N + i) << 12;
+      bits = ((uint32_t)(number - 3) * (uint32_t)count + i) << 12;
     if (number != 1)
       memcpy(in + 4 * i, &bits, 4);
   }
-  add_buffer(p, 32 * N,
+}
+
+enum { ARGUMENTS = 4096 };
+
+static void make_functions(problem *p, int number, uint64_t *random) {
+  set_launch(p, "functions", ARGUMENTS / 128, 128, 0);
+  fill_arguments(add_buffer(p, 4 * ARGUMENTS, ALL(EXACT, 0)), ARGUMENTS, number, random);
+  add_buffer(p, 32 * ARGUMENTS,
              (word_rule){{RELATIVE, ABSOLUTE, RELATIVE, NUMBER, EXACT, EXACT, NUMBER, NUMBER},
                          {0x1p-21, 0x1p-21, 0x1p-22, 0, 0, 0, 0, 0}});
+}
+
+/* Either side may be off by 2^-11. */
+static void make_tangents(problem *p, int number, uint64_t *random) {
+  set_launch(p, "tangents", ARGUMENTS / 128, 128, 0);
+  fill_arguments(add_buffer(p, 4 * ARGUMENTS, ALL(EXACT, 0)), ARGUMENTS, number, random);
+  add_buffer(p, 4 * ARGUMENTS, ALL(RELATIVE, 0x1.01p-10));
 }
 
 static void make_relay(problem *p, int number, uint64_t *random) {
@@ -297,6 +309,7 @@ const problem_family families[] = {
     {"product", SOURCE_SM80, 40, make_product},
     {"zero_fill", SOURCE_SM80, 1, make_zero_fill},
     {"functions", SOURCE_SM80, 3 + 16, make_functions},
+    {"tangents", SOURCE_SM80, 3, make_tangents},
     {"relay", SOURCE_SM80, 1, make_relay},
     {"pipeline", SOURCE_SM80, 4, make_pipeline},
     {"box_in", SOURCE_SM90, 160, make_box_in},
