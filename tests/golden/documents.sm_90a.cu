@@ -562,7 +562,8 @@ struct work_item {
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
   const unsigned row_blocks = (p.len_q + TILE_M - 1) / TILE_M;
   work_item work;
-  // Heads whose K and V fit 16 MiB of L2 together; among them late rows first, which see the most keys.
+  // Heads whose K and V fit 16 MiB of L2 together; among them late rows first, which see the most
+  // keys.
   const unsigned heads = p.batch * HEADS_Q;
   const unsigned fit = GROUP * max(min(KEYS_IN_L2 / max((unsigned)p.len_k, 1u), 1024u), 1u);
   const unsigned group = number / (row_blocks * fit), first = group * fit, count = min(fit, heads - first);
@@ -730,7 +731,7 @@ static __device__ __forceinline__ void mask_scores(
           [[maybe_unused]] const int i = warp_row + 16 * r + lane / 4 + 8 * half;
           [[maybe_unused]] const int q = i + position;
           const int row_1 = row_1_of[r][half];
-          const bool sees = k < p.len_k & (k <= q & row_1 == key_1);
+          const bool sees = k < p.len_k & ((k <= q) & (row_1 == key_1));
           if (!sees) scores[r][n][2 * half + e] = minus_infinity();
         }
     }
