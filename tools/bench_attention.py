@@ -18,8 +18,9 @@ faster. For a peer they are against the first of our schedules, for a schedule o
 times single launches instead, after the L2 cache was overwritten: for decode.
 
 Peers: cudnn and fa2 (SDPA's backends), fa3 (flash_attn_interface or fa3_fwd_interface), fa4 (flash_attn.cute), flex,
-naive (this project's three-kernel baseline), math (SDPA in plain torch). One that is not there or cannot do a case is
-left out with its reason.
+flashinfer, naive (this project's three-kernel baseline), math (SDPA in plain torch). One that is not there or cannot do
+a case is left out with its reason. Below the tables stand the ceilings of the run: a cuBLAS product of 8192^3, and bytes
+read and written by a copy of 1 GiB.
 
 Writes NAME.csv to --out (default $OUT, else the working folder) and prints tables last. Exit code 0; 1 when a kernel
 that was not part of a sweep failed or was wrong; 2 for bad arguments; 5 without a GPU. --device emu runs the script
@@ -39,7 +40,7 @@ for folder in (ROOT / "tools", ROOT / "tools" / "python"):
         sys.path.insert(0, str(folder))
 
 import qkv  # noqa: E402
-from bench import check, contestants, machine, probe, report, rounds, shapes, sweep, timing  # noqa: E402
+from bench import check, machine, peers, probe, report, rounds, shapes, sweep, timing  # noqa: E402
 from bench import compile as compiling  # noqa: E402
 
 GRID_BUDGET = 170  # seconds
@@ -137,11 +138,11 @@ def entries_of(run, case, schedules):
         def make():
             if run.problem(case, schedule):
                 raise ValueError(run.problem(case, schedule))
-            return contestants.Ours(engine, case, options.family, schedule)
+            return peers.Ours(engine, case, options.family, schedule)
         return Entry(report.OURS, make, schedule, run.builds[run.job(case, schedule)])
-    peers = [name for name in options.peers if name not in run.missing]
+    others = [name for name in options.peers if name not in run.missing]
     return [ours(schedule) for schedule in schedules] + [
-        Entry(name, lambda name=name: contestants.PEERS[name](torch, engine, case)) for name in peers]
+        Entry(name, lambda name=name: peers.PEERS[name](torch, engine, case)) for name in others]
 
 
 def start(run, case, entry, sets, wanted):
@@ -186,7 +187,7 @@ def wanted_output(run, case, tensors):
     if case.mask:
         return check.expected(run.torch, case.spec, case.mask, *tensors[:3])
     try:
-        bound = contestants.naive(run.torch, run.engine, case).bind(run.torch, *tensors)
+        bound = peers.naive(run.torch, run.engine, case).bind(run.torch, *tensors)
         bound.run()
         return bound.result().clone()
     except qkv.Error as error:
@@ -226,11 +227,11 @@ def run_case(run, case, schedules):
 
 def add_ratios(ready):
     ours = [entry for entry in ready if entry.ours]
-    peers = [entry for entry in ready if not entry.ours]
-    if ours and peers:
+    others = [entry for entry in ready if not entry.ours]
+    if ours and others:
         for entry in ours:
-            entry.row.update(report.ratio_columns(peers[0].slices, entry.slices))
-        for entry in peers:
+            entry.row.update(report.ratio_columns(others[0].slices, entry.slices))
+        for entry in others:
             entry.row.update(report.ratio_columns(entry.slices, ours[0].slices))
 
 
@@ -242,19 +243,19 @@ def work_of(options):
     if options.sweep:
         found = sweep.parse(options.sweep.read_text(), options.sweep.name, dtype=options.dtype, hidden=options.hidden,
                             tokens=options.tokens)
-        return [(contestants.Case.of_shape(one) if isinstance(one, shapes.Shape) else
-                 contestants.Case.of_workload(*one), asked) for one, asked in found.items()]
+        return [(peers.Case.of_shape(one) if isinstance(one, shapes.Shape) else
+                 peers.Case.of_workload(*one), asked) for one, asked in found.items()]
     if options.spec:
         named = [(path, work.name) for path in options.spec for work in qkv.Spec(path).workloads
                  if not options.workload or work.name in options.workload]
-        return [(contestants.Case.of_workload(*one), schedules) for one in named]
+        return [(peers.Case.of_workload(*one), schedules) for one in named]
     if options.grid:
         found = shapes.GRIDS[options.grid].shapes
     else:
         found = [shapes.plain(dim, length, mask, heads=options.heads, heads_kv=options.heads_kv, dtype=options.dtype,
                               hidden=options.hidden, tokens=options.tokens)
                  for dim, length, mask in itertools.product(options.dim, options.len, options.mask)]
-    return [(contestants.Case.of_shape(shape), schedules) for shape in found]
+    return [(peers.Case.of_shape(shape), schedules) for shape in found]
 
 
 def default_peers(options):
@@ -283,7 +284,7 @@ def parse_arguments(arguments):
     add("--tokens", type=int, default=shapes.TOKENS, help="batch = tokens / length")
     add("--family", help="kernel family; default: what dispatch chooses")
     add("--schedule", action="append", default=[], help="tile_m=128,tile_n=64,...; may be repeated")
-    add("--peers", nargs="*", choices=sorted(contestants.PEERS), help="what to measure beside ours")
+    add("--peers", nargs="*", choices=sorted(peers.PEERS), help="what to measure beside ours")
     add("--rounds", type=int, help="timed rounds (default 6; 60 with --cold)")
     add("--warm-up-rounds", type=int, default=2, help="rounds before them (default 2)")
     add("--slice-ms", type=float, default=40, help="what one implementation gets in a round (default 40)")
@@ -345,7 +346,10 @@ def main(arguments=None):
     run = Run(torch, options)
     note("%s, %s" % (run.engine.device.name, run.engine.device.compiler))
     run.compile(work)
-    ceiling = machine.cublas(torch, run.machine, options.warm_up) if run.on_gpu else None
+    ceilings = []
+    if run.on_gpu:  # the product last: it leaves the GPU at the clock of its power limit
+        copied = machine.copy(torch, run.machine)
+        ceilings = [machine.cublas(torch, run.machine, options.warm_up), copied]
     options.out.mkdir(parents=True, exist_ok=True)
     writer = report.Writer(options.out / ("%s.csv" % (options.grid or (options.sweep and options.sweep.stem) or
                                                       "bench_attention")))
@@ -358,9 +362,9 @@ def main(arguments=None):
         writer.write(made, **run.identity())
         rows += made
     print_report(options, work, rows)
-    if ceiling:
-        print("cuBLAS 8192^3 bf16: %.0f TFLOP/s%s" % (ceiling[0], ", %.0f MHz, %.0f W, held by: %s" % (
-            ceiling[1].sm_mhz, ceiling[1].power_w, ", ".join(ceiling[1].reasons) or "nothing") if ceiling[1] else ""))
+    for ceiling in ceilings:
+        print(ceiling)
+    if run.machine:
         print(run.machine.why or "%s, driver %s" % (run.machine.name, run.machine.driver))
     if skipped:
         print("%d cases left out: the budget of %g s was spent" % (skipped, options.budget))

@@ -4,6 +4,7 @@ and, where there is torch, all of it on the emulator."""
 import csv
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -14,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import qkv  # noqa: E402
-from bench import check, machine, probe, report, rounds, shapes, stats, sweep, timing  # noqa: E402
+from bench import check, machine, peers, probe, report, rounds, shapes, stats, sweep, timing  # noqa: E402
 from bench import compile as compiling  # noqa: E402
 
 
@@ -226,6 +227,116 @@ def test_a_machine_without_nvml_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     absent = machine.Machine(None)
     assert absent.read() is None and absent.why.startswith("clock and power are unknown")
+
+
+class FakeTensor:
+    """Memory of a FakeCuda: copying takes bytes / (1 TB/s)."""
+
+    def __init__(self, cuda, size):
+        self.cuda, self.size = cuda, size
+
+    def zero_(self):
+        pass
+
+    def copy_(self, other):
+        self.cuda.launch(other.size * 1e-12)
+
+
+def test_ceilings_count_what_they_promise():
+    cuda = FakeCuda()
+    reading = machine.Reading(1450, 692, ("SW power cap",))
+    fake = types.SimpleNamespace(
+        cuda=cuda, uint8=None, bfloat16=None, empty=lambda size, **_: FakeTensor(cuda, size), empty_like=lambda a: a,
+        randn=lambda *shape, **_: shape, mm=lambda a, b, out: cuda.launch(2 * a[0] * a[1] * b[1] / 600e12))
+    here = types.SimpleNamespace(read=lambda: reading)
+    copied = machine.copy(fake, here)
+    assert copied.rate == pytest.approx(2.0) and copied.reading == reading
+    assert str(copied) == "copy of 1024 MiB, read and written: 2 TB/s, 1450 MHz, 692 W, held by: SW power cap"
+    before = cuda.now
+    product = machine.cublas(fake, types.SimpleNamespace(read=lambda: None), 3)
+    assert str(product) == "cuBLAS 8192^3 bf16: 600 TFLOP/s" and cuda.now - before > 3
+
+
+# ---- Peers ----------------------------------------------------------------------------------------------------------
+
+def case_of(batch, len_q, len_k, mask="causal", **more):
+    shape = shapes.plain(64, len_k, mask, heads=4, heads_kv=2, batch=batch, **more)._replace(len_q=len_q)
+    return peers.Case.of_shape(shape)
+
+
+@pytest.mark.parametrize("name, modules", [("fa3", ["flash_attn_interface", "fa3_fwd_interface"]),
+                                           ("fa4", ["flash_attn", "flash_attn.cute"]), ("flashinfer", ["flashinfer"]),
+                                           ("flex", ["torch", "torch.nn", "torch.nn.attention.flex_attention"])])
+def test_a_peer_that_is_not_installed_says_so(name, modules, monkeypatch):
+    for module in modules:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=re.escape(modules[-1])):
+        peers.PEERS[name](None, None, case_of(1, 64, 64))
+
+
+@pytest.mark.parametrize("text", ["raise OSError('libcudart.so.12: cannot open')", "import no_such_thing", "x = 1"])
+def test_a_peer_that_does_not_load_is_not_installed(text, tmp_path, monkeypatch):
+    (tmp_path / "half_a_peer.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "half_a_peer", raising=False)
+    with pytest.raises(ImportError, match="^half_a_peer: .*(libcudart|no_such_thing|attention)"):
+        peers.find("half_a_peer", "attention")
+
+
+class FakeFlashInfer:
+    """Attention of each sequence by numpy, as the real one takes its arguments: tokens of all sequences in a row, and
+    causal masks aligned to the bottom right."""
+
+    def single_prefill_with_kv_cache(self, q, k, v, causal=False):
+        numpy = pytest.importorskip("numpy")
+        k, v = (numpy.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+        s = numpy.einsum("qhd,khd->hqk", q, k) * q.shape[2] ** -0.5
+        rows, keys = numpy.ogrid[:q.shape[0], :k.shape[0]]
+        p = numpy.exp(numpy.where((keys <= rows + len(k) - len(q)) | (not causal), s, -numpy.inf))
+        return numpy.einsum("hqk,khd->qhd", p / p.sum(axis=2, keepdims=True), v).astype(q.dtype)
+
+    def BatchPrefillWithRaggedKVCacheWrapper(self, workspace, layout):
+        assert workspace.nbytes >= 128 << 20 and layout == "NHD"
+        made, single = types.SimpleNamespace(), self.single_prefill_with_kv_cache
+
+        def plan(ends_q, ends_k, heads_q, heads_kv, dim_qk, head_dim_vo, causal, q_data_type):
+            assert (heads_q, heads_kv, dim_qk, head_dim_vo, q_data_type) == (4, 2, 64, 64, "bf16")
+            made.ends, made.causal = (ends_q, ends_k), causal
+
+        def run(q, k, v):
+            numpy, (ends_q, ends_k) = pytest.importorskip("numpy"), made.ends
+            assert ends_q[-1] == len(q) and ends_k[-1] == len(k) == len(v)
+            return numpy.concatenate([single(q[a:b], k[c:d], v[c:d], made.causal) for a, b, c, d in zip(
+                ends_q, ends_q[1:], ends_k, ends_k[1:])])
+        made.plan, made.run = plan, run
+        return made
+
+
+@pytest.mark.parametrize("mask", shapes.MASKS)
+@pytest.mark.parametrize("batch, len_q, len_k", [(1, 9, 9), (1, 5, 12), (3, 9, 9), (2, 5, 12)])
+def test_flashinfer_is_given_our_problem(batch, len_q, len_k, mask, monkeypatch):
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.setitem(sys.modules, "flashinfer", FakeFlashInfer())
+    fake = types.SimpleNamespace(
+        int32="int32", uint8="uint8", bfloat16="bf16", arange=lambda n, device, dtype: numpy.arange(n, dtype=dtype),
+        empty=lambda n, device, dtype: numpy.empty(n, dtype))
+    case = case_of(batch, len_q, len_k, mask)
+    rng = numpy.random.default_rng(1)
+    q, k, v = (rng.standard_normal((batch, n, heads, 64), "float32") for n, heads in ((len_q, 4), (len_k, 2), (len_k, 2)))
+    bits = [(x.view("uint32") >> 16).astype("uint16") for x in (q, k, v)]
+    q, k, v = ((x.astype("uint32") << 16).view("float32") for x in bits)
+    bound = peers.PEERS["flashinfer"](fake, None, case).bind(fake, q, k, v, {})
+    bound.run()
+    assert numpy.abs(bound.result() - qkv.reference(case.spec, *bits)).max() < 1e-5
+
+
+def test_peers_say_what_they_have_no_equal_of(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flashinfer", FakeFlashInfer())
+    source = case_of(1, 64, 64).source.replace("causal", "window(9, 0)")
+    case = peers.Case("window", qkv.Spec(source), source, 1, 64, 64)
+    for name in ("fa3", "fa4", "flashinfer", "flex"):
+        with pytest.raises(ValueError, match="no equal"):
+            peers.PEERS[name](None, None, case)
 
 
 # ---- Reports --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
-"""Every spec of specs/masks means what masks.py says: by pair, by tile, and through kernels on the emulator."""
+"""Every spec of specs/masks means what masks.py says: by pair, by tile, and through kernels: on the emulator as two
+architectures, or on the device that $QKV_TEST_DEVICE names."""
 
+import os
 import pathlib
 import re
 
@@ -92,9 +94,15 @@ def test_pairs_and_tiles(name):
                     assert (actual[planned == 2] == 2).all(), f"{where}, {tile}: a tile that is full has hidden pairs"
 
 
-@pytest.fixture(scope="module", params=["sm_80", "sm_90a"])
+# (device, architecture or None for the device's own)
+TARGETS = [(os.environ["QKV_TEST_DEVICE"], None)] if os.environ.get("QKV_TEST_DEVICE") else [
+    ("emu", "sm_80"), ("emu", "sm_90a")]
+
+
+@pytest.fixture(scope="module", params=TARGETS, ids=lambda target: "-".join(filter(None, target)))
 def engine(request, tmp_path_factory):
-    engine = qkv.Engine("emu", arch=request.param, cache_dir=str(tmp_path_factory.mktemp("cache")))
+    device, arch = request.param
+    engine = qkv.Engine(device, arch=arch, cache_dir=str(tmp_path_factory.mktemp("cache")))
     yield engine
     engine.close()
 

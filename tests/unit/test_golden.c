@@ -11,6 +11,7 @@ static const struct {
   const char *spec;    /* tests/golden/SPEC.yaml */
   const char *variety; /* distinguishes the renderings of one spec; part of the file name */
   const char *arch, *family, *schedule;
+  int64_t len_q; /* the declared maximum; 0: none */
   bool unaligned;
 } goldens[] = {
     {.spec = "plain"},
@@ -36,6 +37,10 @@ static const struct {
     {.spec = "causal", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "full_f16", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "everything", .variety = "sm_90a", .arch = "sm_90a"},
+    {.spec = "packed", .variety = "sm_90a", .arch = "sm_90a", .len_q = 16, /* heads of a KV head as rows of one tile */
+     .schedule = "warpgroups=1,tile_n=32,scheduler=0,pack=1"},
+    {.spec = "documents", .variety = "sm_90a", .arch = "sm_90a", /* a walk over a map; the mask's numbers come beside K */
+     .schedule = "warpgroups=1,tile_n=32"},
 };
 enum { GOLDEN_COUNT = sizeof goldens / sizeof goldens[0] };
 
@@ -48,6 +53,14 @@ static spec *golden_spec(const char *name) {
   spec *s = fixture_spec(source);
   free(source);
   return s;
+}
+
+static gen_request golden_request(int n) {
+  return (gen_request){.arch = goldens[n].arch ? arch_find(goldens[n].arch) : NULL,
+                       .family = goldens[n].family,
+                       .schedule = goldens[n].schedule,
+                       .len_q = goldens[n].len_q,
+                       .unaligned = goldens[n].unaligned};
 }
 
 static gen_kernel *render(const spec *s, const gen_request *request) {
@@ -76,10 +89,7 @@ static void sources_match_their_golden_files(void **state) {
   (void)state;
   for (int n = 0; n < GOLDEN_COUNT; n++) {
     spec *s = golden_spec(goldens[n].spec);
-    gen_request request = {.arch = goldens[n].arch ? arch_find(goldens[n].arch) : NULL,
-                           .family = goldens[n].family,
-                           .schedule = goldens[n].schedule,
-                           .unaligned = goldens[n].unaligned};
+    gen_request request = golden_request(n);
     gen_kernel *k = render(s, &request);
     char path[512];
     snprintf(path, sizeof path, "%s/tests/golden/%s%s%s.cu", QKV_SOURCE_DIR, goldens[n].spec,
@@ -130,9 +140,7 @@ static void sources_are_tidy_and_mapped(void **state) {
   (void)state;
   for (int n = 0; n < GOLDEN_COUNT; n++) {
     spec *s = golden_spec(goldens[n].spec);
-    gen_request request = {.arch = goldens[n].arch ? arch_find(goldens[n].arch) : NULL,
-                           .family = goldens[n].family,
-                           .unaligned = goldens[n].unaligned};
+    gen_request request = golden_request(n);
     gen_kernel *k = render(s, &request);
     const char *source = k->source.bytes;
     int lines = 0;

@@ -1,4 +1,4 @@
-"""Clock, power and throttling of the GPU, and what cuBLAS reaches on it in the same run."""
+"""Clock, power and throttling of the GPU, and its ceilings in the same run: what cuBLAS and a copy reach."""
 
 from typing import NamedTuple
 
@@ -67,11 +67,37 @@ class Machine:
             return None
 
 
+class Ceiling(NamedTuple):
+    """A rate that no kernel of this run should exceed, and the machine while it was measured (None: unknown)."""
+    what: str
+    rate: float
+    unit: str
+    reading: Reading
+
+    def __str__(self):
+        line = "%s: %.4g %s" % (self.what, self.rate, self.unit)
+        return line if not self.reading else line + ", %.0f MHz, %.0f W, held by: %s" % (
+            self.reading.sm_mhz, self.reading.power_w, ", ".join(self.reading.reasons) or "nothing")
+
+
+def _steady(torch, machine, run, warm_up_seconds):
+    """(seconds of one launch, Reading) over five slices of 0.1 s after the warm-up."""
+    timed = Replayed(torch, [run], machine, 0.1)
+    slices = rounds.alternate({"": timed}, 5, warm_up=max(1, round(warm_up_seconds / 0.1)))[""]
+    return stats.quantile([one.mean for one in slices], 0.5), combine([one.reading for one in slices])
+
+
 def cublas(torch, machine, warm_up_seconds, size=8192):
-    """Brings the GPU to its steady clock; then (TFLOP/s, Reading) of a bf16 product of random matrices."""
+    """A bf16 product of random matrices; brings the GPU to its steady clock."""
     a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     c = torch.empty_like(a)
-    product = Replayed(torch, [lambda: torch.mm(a, b, out=c)], machine, 0.1)
-    slices = rounds.alternate({"cublas": product}, 5, warm_up=max(1, round(warm_up_seconds / 0.1)))["cublas"]
-    seconds = stats.quantile([one.mean for one in slices], 0.5)
-    return 2 * size ** 3 / seconds * 1e-12, combine([one.reading for one in slices])
+    seconds, reading = _steady(torch, machine, lambda: torch.mm(a, b, out=c), warm_up_seconds)
+    return Ceiling("cuBLAS %d^3 bf16" % size, 2 * size ** 3 / seconds * 1e-12, "TFLOP/s", reading)
+
+
+def copy(torch, machine, size=1 << 30, warm_up_seconds=0.2):
+    """Bytes read and written per second by a copy on the device, much larger than its L2 cache."""
+    source, target = (torch.empty(size, device="cuda", dtype=torch.uint8) for _ in range(2))
+    source.zero_()
+    seconds, reading = _steady(torch, machine, lambda: target.copy_(source), warm_up_seconds)
+    return Ceiling("copy of %d MiB, read and written" % (size >> 20), 2 * size / seconds * 1e-12, "TB/s", reading)

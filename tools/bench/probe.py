@@ -24,7 +24,7 @@ class Job(NamedTuple):
 def try_one(torch, engine, job):
     """One line on what is wrong, or "". Specs that torch has no equal of are only launched."""
     import qkv
-    from .contestants import Case, Ours
+    from .peers import Case, Ours
     case = Case("probe", qkv.Spec(job.source), job.source, *check.TAILS)
     tensors = case.tensors(torch, "cuda" if job.device == "cuda" else "cpu")
     bound = Ours(engine, case, job.family, job.schedule).bind(torch, *tensors)

@@ -3,6 +3,7 @@
 A peer is found by name in PEERS. Its constructor raises ValueError, ImportError or RuntimeError when it cannot do a
 case; so may the first launch. `remark` is what a reader of its figures must know."""
 
+import importlib
 from typing import Callable, NamedTuple
 
 import qkv
@@ -121,6 +122,16 @@ class Peer:
         return Bound(run, lambda: made[0][0] if isinstance(made[0], tuple) else made[0])
 
 
+def find(module, name=None):
+    """A module or what it calls `name`. Raises ImportError whatever goes wrong, so that a peer whose libraries do not
+    load is left out with that one line."""
+    try:
+        found = importlib.import_module(module)
+        return getattr(found, name) if name else found
+    except Exception as error:
+        raise ImportError("%s: %s" % (module, error)) from error
+
+
 class Sdpa(Peer):
     """torch.nn.functional.scaled_dot_product_attention with one backend."""
 
@@ -154,29 +165,53 @@ def flash3(torch, engine, case):
     its Python wrapper makes tensors on the host, which a CUDA graph may not capture."""
     causal, scale = case.peer_mask() == "causal", case.spec.dim_qk ** -0.5
     try:
-        from flash_attn_interface import flash_attn_func
+        flash_attn_func = find("flash_attn_interface", "flash_attn_func")
         return Peer(lambda q, k, v: flash_attn_func(q, k, v, causal=causal))
     except ImportError:
-        import fa3_fwd_interface  # noqa: F401  registers the operator
+        find("fa3_fwd_interface")  # registers the operator
     return Peer(lambda q, k, v: torch.ops.fa3_fwd.fwd(q, k, v, softmax_scale=scale, is_causal=causal, num_splits=1))
 
 
 def flash4(torch, engine, case):
     """FlashAttention's CuTe kernels: the package flash-attn-4."""
-    from flash_attn.cute import flash_attn_func
-    causal = case.peer_mask() == "causal"
+    causal, flash_attn_func = case.peer_mask() == "causal", find("flash_attn.cute", "flash_attn_func")
     return Peer(lambda q, k, v: flash_attn_func(q, k, v, causal=causal))
 
 
 def flex(torch, engine, case):
     """FlexAttention, compiled: slow to start."""
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-    block_mask = None
-    if case.peer_mask() == "causal":
-        block_mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, case.len_q, case.len_k)
-    compiled, grouped = torch.compile(flex_attention, dynamic=False), case.spec.heads_q != case.spec.heads_kv
+    causal, module, block_mask = case.peer_mask() == "causal", find("torch.nn.attention.flex_attention"), None
+    if causal:
+        block_mask = module.create_block_mask(lambda b, h, i, j: i >= j, None, None, case.len_q, case.len_k)
+    compiled, grouped = torch.compile(module.flex_attention, dynamic=False), case.spec.heads_q != case.spec.heads_kv
     return Peer(lambda q, k, v: compiled(*(tensor.transpose(1, 2) for tensor in (q, k, v)), block_mask=block_mask,
                                          enable_gqa=grouped).transpose(1, 2))
+
+
+class FlashInfer(Peer):
+    """One sequence by single_prefill_with_kv_cache, several by the ragged wrapper, planned once for all input sets.
+    Causal masks are aligned to the bottom right, as ours are."""
+    WORKSPACE_BYTES = 256 << 20  # of the wrapper, for what it splits over keys
+
+    def __init__(self, torch, engine, case):
+        if not case.mask:
+            raise ValueError("flashinfer has no equal of this case")
+        flashinfer, self.causal, self.wrapper = find("flashinfer"), case.mask == "causal", None
+        self.single = flashinfer.single_prefill_with_kv_cache
+        if case.batch == 1:
+            return
+        s, dtype = case.spec, getattr(torch, shapes.DTYPES[case.spec.dtype_q])
+        ends_q, ends_k = (torch.arange(case.batch + 1, device="cuda", dtype=torch.int32) * length
+                          for length in (case.len_q, case.len_k))
+        self.wrapper = flashinfer.BatchPrefillWithRaggedKVCacheWrapper(
+            torch.empty(self.WORKSPACE_BYTES, dtype=torch.uint8, device="cuda"), "NHD")
+        self.wrapper.plan(ends_q, ends_k, s.heads_q, s.heads_kv, s.dim_qk, head_dim_vo=s.dim_v, causal=self.causal,
+                          q_data_type=dtype)
+
+    def function(self, q, k, v):
+        tokens = [tensor.reshape(-1, *tensor.shape[2:]) for tensor in (q, k, v)]
+        made = self.wrapper.run(*tokens) if self.wrapper else self.single(*tokens, causal=self.causal)
+        return made.reshape(*q.shape[:3], v.shape[3])
 
 
 PEERS = {
@@ -184,6 +219,7 @@ PEERS = {
     "fa2": lambda torch, engine, case: Sdpa(torch, "FLASH_ATTENTION", case),
     "fa3": flash3,
     "fa4": flash4,
+    "flashinfer": FlashInfer,
     "flex": flex,
     "math": lambda torch, engine, case: Sdpa(torch, "MATH", case),
     "naive": naive,
