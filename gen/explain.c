@@ -1,9 +1,11 @@
-/* explain.c: how the mask of a spec is handled, in words. */
+/* explain.c: how mask and score of a spec are handled, in words. */
 #include <string.h>
 
 #include "box.h"
 #include "gen.h"
+#include "expr_internal.h"
 #include "mask_residue.h"
+#include "score.h"
 
 static const char *const meanings[] = {
     /* by mask_form */
@@ -131,6 +133,45 @@ static void explain_tile(arena *a, const spec *s, const mask_rows *rows, text *o
   text_puts(out, " up to ");
   explain_edge(a, s, rows, MASK_FULL_END, out);
   text_puts(out, "\n");
+}
+
+/* e with EXPR_LOCAL number 0 printed as y: as a scalar parameter of that name. */
+static void explain_slope(arena *a, const spec *s, const score_derivative *d, text *out) {
+  expr_param *params = arena_alloc(a, sizeof *params * (SPEC_MAX_PARAMS + 1));
+  expr *y = arena_alloc(a, sizeof *y), *local = arena_alloc(a, sizeof *local);
+  memcpy(params, s->params, sizeof *params * (size_t)s->nparams);
+  params[s->nparams] = (expr_param){.name = "y", .type = PARAM_F32};
+  *y = (expr){.op = EXPR_PARAM, .type = EXPR_FLOAT, .param = s->nparams};
+  *local = (expr){.op = EXPR_LOCAL, .type = EXPR_FLOAT};
+  expr_print(expr_replace(a, d->slope, local, y), params, out);
+}
+
+void gen_explain_score(const spec *s, text *out) {
+  static const char *const classes[] = {
+      [SCORE_SLOPE_FREE] = "0 (free of s)",
+      [SCORE_SLOPE_OF_VALUE] = "1 (a function of the score y)",
+      [SCORE_SLOPE_OF_S] = "2 (needs s)",
+  };
+  enum { MOST = 400 }; /* bytes of a line that still says something */
+  text slope = {0};
+  arena *memory = arena_new();
+  if (!memory || !ARENA_TRY(memory)) {
+    arena_free(memory);
+    text_free(&slope);
+    out->failed = true;
+    return;
+  }
+  score_derivative d = score_derive(memory, s->score, s->softcap);
+  explain_slope(memory, s, &d, &slope);
+  out->failed |= slope.failed;
+  text_puts(out, "score: ");
+  expr_print(s->score, s->params, out);
+  if (s->softcap > 0)
+    text_printf(out, ", s capped at %g", s->softcap);
+  text_printf(out, "\nslope in s: class %s: %s\n", classes[d.class],
+              slope.bytes && slope.size <= MOST ? slope.bytes : "too long to print");
+  text_free(&slope);
+  arena_free(memory);
 }
 
 void gen_explain_mask(const spec *s, text *out) {

@@ -36,6 +36,9 @@ typedef enum expr_op {
   EXPR_WHERE,
   EXPR_LT, EXPR_LE, EXPR_GT, EXPR_GE, EXPR_EQ, EXPR_NE,
   EXPR_AND, EXPR_OR, EXPR_NOT,
+  /* Of lowered scores only (score.h); no text says them. */
+  EXPR_LOG2, EXPR_RCP, EXPR_TANH_APPROX,
+  EXPR_LOCAL, /* a value that stands in variable number `integer`; args[0] is that value, nargs is 0 */
   EXPR_OP_COUNT
 } expr_op;
 /* clang-format on */
@@ -47,6 +50,7 @@ typedef enum expr_symbol {
   EXPR_Q, EXPR_K, EXPR_I, EXPR_H, EXPR_HK, EXPR_B, EXPR_LEN_Q, EXPR_LEN_K, EXPR_S,
   EXPR_NAMED_COUNT,
   EXPR_RESIDUE = EXPR_NAMED_COUNT, EXPR_DILATION, EXPR_ALL_Q, EXPR_ALL_K,
+  EXPR_FIRST_KEY, EXPR_COLUMN, /* of lowered scores (score.h): the first of a thread's keys; how far behind, a float */
   EXPR_SYMBOL_COUNT
 } expr_symbol;
 /* clang-format on */
@@ -132,11 +136,13 @@ expr_type expr_param_value(param_type t);         /* what a parameter reads as *
 void expr_print(const expr *e, const expr_param *params, text *out);
 
 /* As CUDA C++. symbols[n] is the text for symbol n (a name or a parenthesised expression); NULL for a symbol that must
- * not occur. Scalar parameters print as `p.NAME`, indexed ones as `param_NAME(p, i, j)`. Float literals are hex
+ * not occur. locals[n] is that for local n; locals may be NULL when there are none. Scalar parameters print as `p.NAME`, indexed ones as `param_NAME(p, i, j)`. Float literals are hex
  * (`0x1.8p+0f`). Int operators that could overflow are calls, since C++ does not wrap. The functions used are those of
- * templates/parts/expression.cuh: to_f32, add_i32, sub_i32, mul_i32, neg_i32, floor_div_i32, floor_mod_i32, bit_i32, min_i32,
- * max_i32, abs_i32, min_f32, max_f32, abs_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32. */
-void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT], text *out);
+ * templates/parts/expression.cuh: to_f32, add_i32, sub_i32, mul_i32, neg_i32, floor_div_i32, floor_mod_i32, bit_i32,
+ * min_i32, max_i32, abs_i32, min_f32, max_f32, abs_f32, exp_f32, exp2_f32, log_f32, tanh_f32, sqrt_f32, floor_i32; in lowered
+ * scores also the primitives log2_approx, rcp_approx, tanh_approx. */
+void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT],
+                     const char *const *locals, text *out);
 
 /* The nearest f32 as a hex literal of CUDA C++: exact, and no locale's business. Infinity is 2^128, which no f32 holds.
  */
@@ -145,8 +151,9 @@ void expr_print_f32(double value, text *out);
 /* Values for the evaluator. `read` returns parameter `param` at `index` (already clamped by the callee to the tensor's
  * extents; rank entries), as a double; bool is 0 or 1. */
 typedef struct expr_env {
-  int64_t symbol[EXPR_SYMBOL_COUNT]; /* all but EXPR_S */
-  double s;
+  int64_t symbol[EXPR_SYMBOL_COUNT]; /* all but EXPR_S and EXPR_COLUMN */
+  double s, column;
+  const double *local;
   double (*read)(void *user, int param, const int64_t *index);
   void *user;
 } expr_env;

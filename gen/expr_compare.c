@@ -26,6 +26,8 @@ int expr_compare(const expr *a, const expr *b) {
     difference = a->type == EXPR_FLOAT ? order_reals(a->real, b->real) : order(a->integer, b->integer);
   if (!difference && a->op == EXPR_SYMBOL)
     difference = order(a->symbol, b->symbol);
+  if (!difference && a->op == EXPR_LOCAL)
+    difference = order(a->integer, b->integer);
   if (!difference && a->op == EXPR_PARAM)
     difference = order(a->param, b->param);
   if (!difference)

@@ -55,6 +55,9 @@ double expr_apply_real(expr_op op, double x, double y) {
   case EXPR_LOG: return log(x);
   case EXPR_TANH: return tanh(x);
   case EXPR_SQRT: return sqrt(x);
+  case EXPR_LOG2: return log2(x);
+  case EXPR_RCP: return 1 / x;
+  case EXPR_TANH_APPROX: return tanh(x);
   default: return 0;
   }
 }
@@ -107,6 +110,7 @@ static int64_t eval_int(const expr *e, const expr_env *env) {
   case EXPR_CONST: return e->integer;
   case EXPR_SYMBOL: return expr_wrap(env->symbol[e->symbol]);
   case EXPR_PARAM: return e->type == EXPR_BOOL ? read_param(e, env) != 0 : (int64_t)read_param(e, env);
+  case EXPR_LOCAL: return (int64_t)env->local[e->integer];
   case EXPR_FLOOR: return expr_floor(eval_real(x[0], env));
   case EXPR_WHERE: return eval_int(x[0], env) ? eval_int(x[1], env) : eval_int(x[2], env);
   case EXPR_AND: return eval_int(x[0], env) && eval_int(x[1], env);
@@ -129,7 +133,8 @@ static double eval_real(const expr *e, const expr_env *env) {
   const expr *const *x = e->args;
   switch (e->op) {
   case EXPR_CONST: return e->real;
-  case EXPR_SYMBOL: return env->s;
+  case EXPR_SYMBOL: return e->symbol == EXPR_COLUMN ? env->column : env->s;
+  case EXPR_LOCAL: return env->local[e->integer];
   case EXPR_PARAM: return read_param(e, env);
   case EXPR_TO_FLOAT: return (double)eval_int(x[0], env);
   case EXPR_WHERE: return eval_int(x[0], env) ? eval_real(x[1], env) : eval_real(x[2], env);

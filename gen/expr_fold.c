@@ -36,7 +36,7 @@ const expr *expr_float(arena *a, double value) {
 }
 
 const expr *expr_sym(arena *a, expr_symbol symbol) {
-  expr *e = expr_node(a, EXPR_SYMBOL, symbol == EXPR_S ? EXPR_FLOAT : EXPR_INT, nowhere);
+  expr *e = expr_node(a, EXPR_SYMBOL, symbol == EXPR_S || symbol == EXPR_COLUMN ? EXPR_FLOAT : EXPR_INT, nowhere);
   e->symbol = symbol;
   return e;
 }
@@ -242,7 +242,7 @@ static const expr *rebuild(arena *a, const expr *e, const expr *args[EXPR_MAX_RA
 
 const expr *expr_fold(arena *a, const expr *e) {
   const expr *args[EXPR_MAX_RANK] = {0};
-  if (e->op == EXPR_CONST || e->op == EXPR_SYMBOL)
+  if (e->op == EXPR_CONST || e->op == EXPR_SYMBOL || e->op == EXPR_LOCAL)
     return e;
   for (int n = 0; n < e->nargs; n++)
     args[n] = expr_fold(a, e->args[n]);
@@ -253,7 +253,7 @@ const expr *expr_substitute(arena *a, const expr *e, expr_symbol symbol, const e
   const expr *args[EXPR_MAX_RANK] = {0};
   if (e->op == EXPR_SYMBOL)
     return e->symbol == symbol ? by : e;
-  if (e->op == EXPR_CONST)
+  if (e->op == EXPR_CONST || e->op == EXPR_LOCAL)
     return e;
   for (int n = 0; n < e->nargs; n++)
     args[n] = expr_substitute(a, e->args[n], symbol, by);

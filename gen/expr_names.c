@@ -10,6 +10,7 @@ static const char *const symbol_names[EXPR_SYMBOL_COUNT] = {
     [EXPR_Q] = "q", [EXPR_K] = "k",         [EXPR_I] = "i",         [EXPR_H] = "h", [EXPR_HK] = "hk",
     [EXPR_B] = "b", [EXPR_LEN_Q] = "len_q", [EXPR_LEN_K] = "len_k", [EXPR_S] = "s",
     [EXPR_RESIDUE] = "residue", [EXPR_DILATION] = "dilation", [EXPR_ALL_Q] = "all_q", [EXPR_ALL_K] = "all_k",
+    [EXPR_FIRST_KEY] = "first_key", [EXPR_COLUMN] = "column",
 };
 
 static const expr_function functions[] = {

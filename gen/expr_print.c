@@ -57,6 +57,9 @@ static const struct spelling {
     [EXPR_AND] = {"and", LEVEL_AND, "&", NULL, LEVEL_AND},
     [EXPR_OR] = {"or", LEVEL_OR, "|", NULL, LEVEL_OR},
     [EXPR_NOT] = {"not ", LEVEL_NOT, "!", NULL, LEVEL_UNARY},
+    [EXPR_LOG2] = {"log2", LEVEL_PRIMARY, "log2_approx", "log2_approx", LEVEL_PRIMARY},
+    [EXPR_RCP] = {"rcp", LEVEL_PRIMARY, "rcp_approx", "rcp_approx", LEVEL_PRIMARY},
+    [EXPR_TANH_APPROX] = {"tanh", LEVEL_PRIMARY, "tanh_approx", "tanh_approx", LEVEL_PRIMARY},
 };
 
 /* The calls for int operators that could overflow. */
@@ -201,7 +204,7 @@ void expr_print_f32(double value, text *out) {
 
 typedef struct cuda_printer {
   const expr_param *params;
-  const char *const *symbols;
+  const char *const *symbols, *const *locals;
   text *out;
 } cuda_printer;
 
@@ -211,6 +214,8 @@ static void cuda_leaf(const cuda_printer *p, const expr *e) {
   if (e->op == EXPR_SYMBOL) {
     const char *symbol = p->symbols[e->symbol];
     text_puts(p->out, symbol ? symbol : expr_symbol_name(e->symbol));
+  } else if (e->op == EXPR_LOCAL) {
+    text_puts(p->out, p->locals[e->integer]);
   } else if (e->op == EXPR_PARAM && e->nargs == 0) {
     text_printf(p->out, p->params[e->param].is_variable ? "%s" : "p.%s", p->params[e->param].name);
   } else if (e->op == EXPR_PARAM) {
@@ -284,7 +289,8 @@ static void cuda_operand(const cuda_printer *p, const expr *e, int least) {
   text_puts(p->out, parentheses ? ")" : "");
 }
 
-void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT], text *out) {
-  const cuda_printer p = {params, symbols, out};
+void expr_print_cuda(const expr *e, const expr_param *params, const char *const symbols[EXPR_SYMBOL_COUNT],
+                     const char *const *locals, text *out) {
+  const cuda_printer p = {params, symbols, locals, out};
   cuda_operand(&p, e, LEVEL_ANY);
 }

@@ -37,7 +37,7 @@ static expr_range multiply(expr_range x, expr_range y) {
 static expr_range range_of_symbol(expr_symbol symbol, const expr_limits *limits) {
   if (symbol == EXPR_Q || symbol == EXPR_I) /* as mask_tile_edge uses it, i is a position too */
     return (expr_range){-limits->query, limits->query};
-  return (expr_range){0, symbol == EXPR_K ? limits->key : limits->length};
+  return (expr_range){0, symbol == EXPR_K || symbol == EXPR_FIRST_KEY ? limits->key : limits->length};
 }
 
 static expr_range range_of_param(const expr *e, const expr_limits *limits) {
@@ -54,6 +54,8 @@ expr_range expr_exact_range(const expr *e, const expr_limits *limits) {
     return (expr_range){e->integer, e->integer};
   case EXPR_SYMBOL:
     return range_of_symbol(e->symbol, limits);
+  case EXPR_LOCAL:
+    return expr_range_of(e->args[0], limits);
   case EXPR_PARAM:
     return range_of_param(e, limits);
   case EXPR_NEG:

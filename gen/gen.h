@@ -85,5 +85,7 @@ gen_status gen_check_schedule(const spec *s, const gen_request *request, gen_sch
 
 /* "name: value" lines on how the mask is handled, for `explain`. */
 void gen_explain_mask(const spec *s, text *out);
+/* The same of the score: the expression, the class of its derivative (score_derivative.h) and the derivative. */
+void gen_explain_score(const spec *s, text *out);
 
 #endif

@@ -10,7 +10,16 @@
 
 static const char *const edge_names[EDGE_COUNT] = {"visit_begin", "visit_end", "full_begin", "full_end"};
 
+static void analyse_score(binding *b, arena *a) {
+  const spec *s = b->spec;
+  const bool approximate_tanh = s->dtype_q != DTYPE_F16 && s->dtype_q != DTYPE_F32;
+  b->score = score_make_plan(a, s->score, s->scale, s->softcap, approximate_tanh);
+  for (int packed = 0; packed <= 1; packed++)
+    b->score_code[packed] = score_place(a, &b->score, packed);
+}
+
 void binding_analyse(binding *b, arena *a) {
+  analyse_score(b, a);
   const bool heads_vary = b->spec->heads_q > b->spec->heads_kv && (expr_symbols(b->spec->mask) & EXPR_BIT(EXPR_H));
   b->plan = mask_make_tile_plan(a, b->spec->mask, b->spec->params, b->spec->align == ALIGN_BOTTOM_RIGHT, heads_vary,
                                 &b->residue);
@@ -64,14 +73,17 @@ static void set_expression(binding *b, lua_State *L, const char *key, const expr
 }
 
 /* key = a set: {q = true, k = true}. */
-static void set_symbols(lua_State *L, const char *key, const expr *e) {
-  unsigned symbols = expr_symbols(e);
+static void set_symbol_set(lua_State *L, const char *key, unsigned symbols) {
   lua_newtable(L);
   for (int n = 0; n < EXPR_SYMBOL_COUNT; n++)
     if (symbols & EXPR_BIT(n))
       set_bool(L, expr_symbol_name((expr_symbol)n), true);
   host_freeze(L, key, false);
   lua_setfield(L, -2, key);
+}
+
+static void set_symbols(lua_State *L, const char *key, const expr *e) {
+  set_symbol_set(L, key, expr_symbols(e));
 }
 
 static void set_params(lua_State *L, const spec *s) {
@@ -224,6 +236,17 @@ static void define_mask(const binding *b, lua_State *L) {
   host_set_global(L, "mask");
 }
 
+static void define_score(const binding *b, lua_State *L) {
+  lua_newtable(L);
+  set_number(L, "factor", b->score.factor);
+  set_bool(L, "is_product", b->score.is_product);
+  set_bool(L, "shifts", b->score.shift);
+  set_bool(L, "bounded", b->score.bounded);
+  set_bool(L, "gathers", b->score.gathers);
+  host_freeze(L, "score", true);
+  host_set_global(L, "score");
+}
+
 static void define_arch(const arch *a, lua_State *L) {
   lua_newtable(L);
   set_string(L, "name", a->name);
@@ -288,7 +311,7 @@ static int print_cuda_with(binding *b, lua_State *L, const expr *e, const expr_p
       return luaL_error(L, "the expression uses %s; pass %s = \"...\"", expr_symbol_name((expr_symbol)n),
                         names[n] ? names[n] : "?");
   text_clear(&b->scratch);
-  expr_print_cuda(e, params, texts, &b->scratch);
+  expr_print_cuda(e, params, texts, NULL, &b->scratch);
   host_check_memory(L, b->scratch.failed);
   lua_pushlstring(L, b->scratch.bytes ? b->scratch.bytes : "", b->scratch.size);
   return 1;
@@ -333,6 +356,68 @@ static int cuda_score(lua_State *L) {
   const char *names[EXPR_SYMBOL_COUNT];
   symbol_names(names, 0);
   return print_cuda(b, L, b->spec->score, names, 1);
+}
+
+/* The name of the n-th local of a level, with `suffix` behind it; the stack keeps the string alive. */
+static const char *local_name(lua_State *L, score_level level, int n, const char *suffix) {
+  static const char *const names[] = {"once", "row", "column"};
+  return lua_pushfstring(L, "%s_%d%s", names[level], n, suffix);
+}
+
+/* cuda_score_steps(packed, {s = , k = , q = , first_key = , column = , ...}, suffix): what turns products into
+ * score.factor-ths of scores. {once = , rows = , columns = : lists of {type = , name = , text = }, constants of a tile,
+ * of each row (and shift, only where score.shifts), of each column, and value; once_symbols = , row_symbols = ,
+ * column_symbols = , value_symbols = what is read there}.
+ * `suffix` stands behind a row's constants where they are read. */
+static int cuda_score_steps(lua_State *L) {
+  static const char *const lists[] = {"once", "rows", "columns"}, *const types[] = {"bool", "int", "float"};
+  binding *b = binding_of(L);
+  const score_code *c = &b->score_code[lua_toboolean(L, 1)];
+  const char *names[EXPR_SYMBOL_COUNT], *texts[EXPR_SYMBOL_COUNT], *suffix = luaL_checkstring(L, 3);
+  const char **locals = lua_newuserdatauv(L, ((size_t)c->count + 1) * sizeof *locals, 0);
+  int numbers[SCORE_ELEMENT] = {0};
+  unsigned symbols[SCORE_ELEMENT + 1] = {0};
+  symbol_names(names, 0);
+  read_symbols(L, 2, names, texts);
+  luaL_checkstack(L, c->count + 16, "locals of a score");
+  for (int n = 0; n < c->count; n++) {
+    score_level level = c->level[n];
+    locals[n] = local_name(L, level, ++numbers[level], level == SCORE_ROW ? suffix : "");
+    symbols[level] |= expr_symbols(c->local[n]);
+  }
+  symbols[SCORE_ELEMENT] = expr_symbols(c->value);
+  symbols[SCORE_ROW] |= c->shift ? expr_symbols(c->shift) : 0;
+  lua_newtable(L);
+  for (int level = 0; level < SCORE_ELEMENT; level++) {
+    int number = 0;
+    lua_newtable(L);
+    for (int n = 0; n < c->count; n++) {
+      if (c->level[n] != (score_level)level)
+        continue;
+      lua_newtable(L);
+      set_string(L, "type", types[c->local[n]->type]);
+      local_name(L, c->level[n], ++number, "");
+      lua_setfield(L, -2, "name");
+      text_clear(&b->scratch);
+      expr_print_cuda(c->local[n], b->spec->params, texts, locals, &b->scratch);
+      host_check_memory(L, b->scratch.failed);
+      set_string(L, "text", b->scratch.bytes);
+      lua_rawseti(L, -2, number);
+    }
+    lua_setfield(L, -2, lists[level]);
+  }
+  set_symbol_set(L, "once_symbols", symbols[SCORE_ONCE]);
+  set_symbol_set(L, "row_symbols", symbols[SCORE_ROW]);
+  set_symbol_set(L, "column_symbols", symbols[SCORE_COLUMN]);
+  set_symbol_set(L, "value_symbols", symbols[SCORE_ELEMENT]);
+  const expr *const results[] = {c->value, c->shift};
+  for (int n = 0; n < 2 && results[n]; n++) {
+    text_clear(&b->scratch);
+    expr_print_cuda(results[n], b->spec->params, texts, locals, &b->scratch);
+    host_check_memory(L, b->scratch.failed);
+    set_string(L, n ? "shift" : "value", b->scratch.bytes);
+  }
+  return 1;
 }
 
 static int edge_of(lua_State *L, int argument) {
@@ -495,10 +580,12 @@ static void define_function(binding *b, lua_State *L, const char *name, lua_CFun
 void binding_define(binding *b, lua_State *L) {
   define_variant(b, L);
   define_mask(b, L);
+  define_score(b, L);
   define_arch(b->arch, L);
   define_request(b, L);
   define_function(b, L, "cuda_mask", cuda_mask);
   define_function(b, L, "cuda_score", cuda_score);
+  define_function(b, L, "cuda_score_steps", cuda_score_steps);
   define_function(b, L, "cuda_edge", cuda_edge);
   define_function(b, L, "cuda_mask_part", cuda_mask_part);
   define_function(b, L, "cuda_mask_rest", cuda_mask_rest);

@@ -1,7 +1,8 @@
 /* lua_bind.h: what templates and family files see of a spec, a target and a request.
  *
- * Globals: variant, mask, arch, request (read-only); cuda_mask, cuda_score, cuda_edge, cuda_mask_rest,
- * cuda_mask_part, cuda_interval_edge, cuda_interval_side, cuda_box, f32, ceil_div, round_up, library. The template author's guide (docs/template-guide.md) describes each. */
+ * Globals: variant, mask, score, arch, request (read-only); cuda_mask, cuda_score, cuda_score_steps, cuda_edge,
+ * cuda_mask_rest, cuda_mask_part, cuda_interval_edge, cuda_interval_side, cuda_box, f32, ceil_div, round_up, library. The
+ * template author's guide (docs/template-guide.md) describes each. */
 #ifndef GEN_LUA_BIND_H
 #define GEN_LUA_BIND_H
 
@@ -9,6 +10,7 @@
 #include "gen.h"
 #include "lua_host.h"
 #include "mask_residue.h"
+#include "score.h"
 
 enum { EDGE_COUNT = 4 };
 
@@ -25,10 +27,12 @@ typedef struct binding {
   const expr *interval_edges[MASK_MAX_INTERVALS][EDGE_COUNT]; /* NULL: by row */
   const expr *interval_sides[MASK_MAX_INTERVALS][2];          /* high, low */
   expr_hoisted mask_parts;
-  text scratch; /* freed by the caller */
+  score_plan score;
+  score_code score_code[2]; /* its value placed; for packed rows */
+  text scratch;             /* freed by the caller */
 } binding;
 
-/* Analyses the mask into the arena `a`; allocation failures go to a's ARENA_TRY, so not inside host_run. */
+/* Analyses mask and score into the arena `a`; allocation failures go to a's ARENA_TRY, so not inside host_run. */
 void binding_analyse(binding *b, arena *a);
 /* Defines the globals; throws, inside host_run. `b` must outlive the state. */
 void binding_define(binding *b, lua_State *L);

@@ -109,7 +109,7 @@ static void print_indented(const char *lines, text *out) {
 }
 
 static void print_text(const qkv_spec *s, const explanation *x, text *out) {
-  text mask = {0};
+  text mask = {0}, score = {0};
   text_printf(out, "%s: %d query heads, %d KV heads, dim %d/%d\n", x->spec->name, x->spec->heads_q, x->spec->heads_kv,
               x->spec->dim_qk, x->spec->dim_v);
   print_families(x, out);
@@ -121,6 +121,10 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
   gen_explain_mask(x->spec, &mask);
   print_indented(mask.bytes, out);
   text_free(&mask);
+  text_puts(out, "score\n");
+  gen_explain_score(x->spec, &score);
+  print_indented(score.bytes, out);
+  text_free(&score);
   if (x->spec->nworkloads)
     text_puts(out, "workloads                        batch    len_q    len_k       GFLOP         MB  FLOP/byte\n");
   for (int n = 0; n < x->spec->nworkloads; n++) {
@@ -180,7 +184,7 @@ static void json_kernel(const explanation *x, text *out) {
 }
 
 static void print_json(const qkv_spec *s, const explanation *x, text *out) {
-  text mask = {0};
+  text notes = {0};
   text_puts(out, "{");
   json_pair(out, "name", x->spec->name);
   text_puts(out, ", \"families\": [");
@@ -198,10 +202,14 @@ static void print_json(const qkv_spec *s, const explanation *x, text *out) {
     text_puts(out, "null");
   text_puts(out, ", ");
   json_pair(out, "error", x->why ? x->why : "");
-  gen_explain_mask(x->spec, &mask);
+  gen_explain_mask(x->spec, &notes);
   text_puts(out, ", ");
-  json_pair(out, "mask", mask.bytes ? mask.bytes : "");
-  text_free(&mask);
+  json_pair(out, "mask", notes.bytes ? notes.bytes : "");
+  text_clear(&notes);
+  gen_explain_score(x->spec, &notes);
+  text_puts(out, ", ");
+  json_pair(out, "score", notes.bytes ? notes.bytes : "");
+  text_free(&notes);
   text_puts(out, ", \"workloads\": [");
   for (int n = 0; n < x->spec->nworkloads; n++) {
     const spec_workload *w = &x->spec->workloads[n];

@@ -3,7 +3,7 @@
 //% local layout = kernel.layout
 //% local tile_memory = request.unaligned and "arena" or "shared" -- what the loads write through
 //%
-//% local raw_scores = attention.raw_scores(variant)
+//% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local masked = mask.form ~= "all"
 //% local bounded = mask.form == "rows"
 //% local free_tiles = attention.free_tiles(mask)
@@ -192,8 +192,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     cp_async_commit();
     //% end
 
-    //% if not raw_scores then
-    transform_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
+    //% if score.shifts then
+    float shift[ROW_TILES][2];
+    //% end
+    //% if score.shifts or not score.is_product then
+    transform_scores(scores,$(shift) p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
     //% end
     //% if mask.walk then
     if (walk.masked()) mask_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
@@ -204,8 +207,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     mask_scores(scores, p, tile, row_begin + warp_row, $(view.argument), h, hk, b, lane);
     //% end
     float rescale[ROW_TILES][2];
-    if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
-    exponentiate(scores, rows);
+    if (move_references(scores,$(shift) rows, rescale)) rescale_output(output, rescale);
+    exponentiate(scores,$(shift) rows);
     //% if schedule.split_loads == 1 then
     if ($(more)) load_value_tile(p, $(tile_memory), value, next, next_stage$(view.also_argument));
     cp_async_commit();

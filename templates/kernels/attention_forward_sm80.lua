@@ -82,7 +82,7 @@ return {
     end
     if dim <= 32 then return schedule(64, 4, 1, 0, 3) end
     -- Per-element masks and scores need registers of their own: two blocks, not three, or they spill.
-    local elements = (mask.form ~= "all" and not mask.exact) or not v.score_is_identity
+    local elements = (mask.form ~= "all" and not mask.exact) or not score.is_product or score.shifts
     if dim <= 64 then return schedule(48, 4, 0, 0, elements and 2 or 3) end
     if dim <= 128 then return schedule(64, 4, 0, 1, 2) end
     if dim <= 160 then return schedule(32, 4, 0, 0, 1) end

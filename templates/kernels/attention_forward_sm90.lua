@@ -102,7 +102,7 @@ local function fit_rows(v, len_q, s)
   local tile_m = 64 * s.warpgroups
   local own = v.group * ceil_div(math.max(len_q, 1), tile_m)
   local packed = v.group <= tile_m and ceil_div(math.max(len_q, 1), tile_m // v.group) or math.huge
-  local as_many = s.scheduler == 2 and tile_m % v.group == 0 and not v.mask_symbols.h
+  local as_many = s.scheduler == 2 and tile_m % v.group == 0 and not v.mask_symbols.h and not score.gathers
   s.pack = v.group > 1 and not mask.dilation and (len_q > 0 and packed < own or as_many) and 1 or 0
   local rows = len_q * (s.pack == 1 and v.group or 1)
   if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
@@ -184,6 +184,10 @@ return {
       if mask.walk then s.carry = 0 end
       return fit_rows(v, request.len_q, s)
     end
+    -- An element's own load takes registers and instructions, and the tensor core waits for it whatever the tile.
+    if score.gathers and dim <= 128 then
+      return schedule(dim <= 64 and not has_heavy_mask() and 3 or 2, 64, {stages = dim <= 64 and 3 or 2})
+    end
     if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
     if dim <= 96 and has_heavy_mask() then
       return schedule(2, mask.reads_pairs and 96 or 128, {stages = dim <= 64 and 3 or 2})
@@ -195,8 +199,7 @@ return {
     if dim == 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
     if dim <= 160 or (v.dim_v <= 128 and dim <= 192) then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end
     if dim <= 192 then return schedule(2, 112, {q_buffers = 1, o_buffer = 0}) end
-    local plain = v.score_is_identity and v.softcap == 0 -- others need registers of their own: 80 keys would spill
-    return schedule(2, uneven and plain and not short and 80 or 64, {q_buffers = 1, o_buffer = 0})
+    return schedule(2, uneven and not score.gathers and not short and 80 or 64, {q_buffers = 1, o_buffer = 0})
   end,
 
   -- For dimensions that leave less room, in order of preference.

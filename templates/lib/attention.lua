@@ -77,10 +77,6 @@ function attention.refuse(v, dtypes)
   return nil
 end
 
--- Whether scores stay raw products: when the only thing between them and the exponent is a positive factor, which then
--- rides in the exponent's multiplication. Otherwise they are turned into exponents of 2 first.
-function attention.raw_scores(v) return v.score_is_identity and v.softcap == 0 and v.scale > 0 end
-
 -- Whether some tiles may be known to need no mask.
 function attention.free_tiles(mask)
   return mask.walk ~= false or mask.form == "all" or (mask.form == "rows" and mask.exact)

@@ -1,6 +1,5 @@
 //%% One warpgroup's part in a tile: issuing the two products, softmax in between, giving stages back.
 //% local attention = library("attention")
-//% local raw_scores = attention.raw_scores(variant)
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local overlap = schedule.overlap
 //% local turns_at_products = overlap == 1
@@ -13,6 +12,7 @@
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local packed = layout.packed
+//% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
 //% local view = attention.view(mask)
@@ -194,8 +194,11 @@ static __device__ __forceinline__ void take_query(consumer &c, query_fragments &
 // Products to probabilities.
 static __device__ __forceinline__ void softmax(
     consumer &c, const qkv_params &p, const row_work &work, int tile, bool masked) {
-  //% if not raw_scores then
-  transform_scores(c.scores, p, tile, work.warp_row, $(place), work.h, work.hk, work.b, c.lane);
+  //% if score.shifts then
+  float shift[ROW_TILES][2];
+  //% end
+  //% if score.shifts or not score.is_product then
+  transform_scores(c.scores,$(shift) p, tile, work.warp_row, $(place), work.h, work.hk, work.b, c.lane);
   //% end
   //% if layout.parts > 0 then
   const unsigned char *parts = shared_arena() + PARTS_OFFSET + c.keys.stage() * KEY_PARTS * TILE_N * 4;
@@ -206,12 +209,12 @@ static __device__ __forceinline__ void softmax(
   //% else
   if (masked) mask_scores(c.scores, p, tile, work.warp_row, $(place), work.h, work.hk, work.b, c.lane);
   //% end
-  c.moved = move_references(c.scores, c.rows, c.rescale);
+  c.moved = move_references(c.scores,$(shift) c.rows, c.rescale);
   //% if turns_at_products then
-  exponentiate(c.scores, c.rows);
+  exponentiate(c.scores,$(shift) c.rows);
   //% else
   take_turn(c);
-  exponentiate(c.scores, c.rows);
+  exponentiate(c.scores,$(shift) c.rows);
   pass_turn(c);
   //% end
 }

@@ -1,10 +1,4 @@
-//%% What a product is multiplied with on its way to the exponent.
+//%% What is multiplied into the exponent of 2: exp2(v * EXP2_SCALE - reference), where v is the product of Q and K or
+//%% what transform_scores makes of it.
 //% local attention = library("attention")
-//% if variant.softcap > 0 then
-constexpr float SOFTCAP = $(f32(variant.softcap));
-constexpr float SCALE = $(f32(variant.scale / variant.softcap)); // scale / softcap
-//% elseif attention.raw_scores(variant) then
-constexpr float EXP2_SCALE = $(f32(variant.scale * attention.log2e)); // scale log2(e)
-//% else
-constexpr float SCALE = $(f32(variant.scale));
-//% end
+constexpr float EXP2_SCALE = $(f32(score.factor * attention.log2e)); // $(("%g"):format(score.factor)) log2(e)

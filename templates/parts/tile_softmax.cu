@@ -3,7 +3,8 @@
 //%% With g = lane / 4 and t = lane % 4, element e of column tile n and row tile r is row 16 r + g + 8 (e / 2) of the
 //%% warp and key 8 n + 2 t + e % 2 of the tile.
 //% local attention = library("attention")
-//% local raw_scores = attention.raw_scores(variant)
+//% local cap = variant.softcap > 0 and (" with s capped at %g"):format(variant.softcap) or ""
+//% local shift_parameter = score.shifts and " const float (&shift)[ROW_TILES][2]," or ""
 //% local packed = kernel.layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
 //% local view = attention.view(mask)
@@ -39,24 +40,84 @@
         //%   end
         //% end
 //% end
-//% if not raw_scores then
-// Products to exponents of 2: scale, softcap, score expression, in this order.
+//% if score.shifts or not score.is_product then
+//%   local symbols = {s = "s", k = "k", first_key = "first_key", column = "column"}
+//%   for symbol, name in pairs(names) do symbols[symbol] = symbols[symbol] or name end
+//%   local steps = cuda_score_steps(packed, symbols, "[r][half]")
+//%   local rows, columns, elements = steps.row_symbols, steps.column_symbols, steps.value_symbols
+//%   local function define_row(symbols, indent)
+//%     if packed and (symbols.i or symbols.q or symbols.h) then
+$(indent)const packed_row row = warp_row + (16 * r + lane / 4 + 8 * half);
+//%       if symbols.h then
+$(indent)const int head = h + row.head();
+//%       end
+//%     end
+//%     if symbols.i or symbols.q then
+$(indent)const int i = $(view.row(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half"));
+//%     end
+//%     if symbols.q then
+$(indent)const int q = i + $(position);
+//%     end
+//%   end
+// Products to scores, in units of EXP2_SCALE: $(variant.score_text)$(cap).
+//%   if score.shifts then
+// What is the same for all keys of a lane's row is not added but goes to `shift`.
+//%   end
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile,$(where) int h, int hk,
-    int b, int lane) {
-  //% loops(variant.score_symbols)
-        //% if variant.softcap > 0 then
-        float s = SOFTCAP * tanh_f32(scores[r][n][e] * SCALE);
-        //% else
-        float s = scores[r][n][e] * SCALE;
-        //% end
-        //% if not variant.score_is_identity then
-        //%   names.s = "s"
-        s = $(cuda_score(names));
-        //%   names.s = nil
-        //% end
-        scores[r][n][e] = s * LOG2E;
-      }
+    float (&scores)[ROW_TILES][N_TILES][4],
+    //% if score.shifts then
+    float (&shift)[ROW_TILES][2],
+    //% end
+    const qkv_params &p, int tile,$(where) int h, int hk, int b, int lane) {
+  //% if steps.once_symbols.first_key or rows.first_key or columns.k or elements.k then
+  const int first_key = $(view.key("tile * TILE_N + lane % 4 * 2")); // of those the lane has
+  //% end
+  //% for _, step in ipairs(steps.once) do
+  const $(step.type) $(step.name) = $(step.text);
+  //% end
+  //% for _, step in ipairs(steps.rows) do
+  $(step.type) $(step.name)[ROW_TILES][2];
+  //% end
+  //% if score.shifts or #steps.rows > 0 then
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      //% define_row(rows, "      ")
+      //% for _, step in ipairs(steps.rows) do
+      $(step.name)[r][half] = $(step.text);
+      //% end
+      //% if score.shifts then
+      shift[r][half] = $(steps.shift);
+      //% end
+    }
+  //% end
+  //% if not score.is_product then
+#pragma unroll
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      //% if columns.k or elements.k then
+      const int k = first_key + $(mask.dilation and "(8 * n + e) * " .. view.dilation or "8 * n + e");
+      //% end
+      //% if columns.column or elements.column then
+      const float column = $(mask.dilation and "(float)(8 * n + e) * " .. view.dilation or "8 * n + e"); // k - first_key
+      //% end
+      //% for _, step in ipairs(steps.columns) do
+      const $(step.type) $(step.name) = $(step.text);
+      //% end
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          //% define_row(elements, "          ")
+          //% if elements.s then
+          const float s = scores[r][n][2 * half + e]; // the product
+          //% end
+          scores[r][n][2 * half + e] = $(steps.value);
+        }
+    }
+  //% end
 }
 
 //% end
@@ -181,9 +242,9 @@ $(indent)[[maybe_unused]] const int q = i + $(position);
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
 // by more than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.
-//% local slack = schedule.slack / (raw_scores and variant.scale * attention.log2e or 1)
+//% local slack = schedule.slack / (score.factor * attention.log2e)
 constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
-//% if raw_scores then
+//% if not score.bounded then
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
 static __device__ __forceinline__ bool is_large(float reference) {
@@ -195,7 +256,7 @@ static __device__ __forceinline__ bool is_large(float reference) {
 struct row_state {
   float reference[ROW_TILES][2]; // what the exponentials are relative to; -inf: the row has seen no key
   float sum[ROW_TILES][2];       // of them, by lane: four lanes share a row
-  //% if raw_scores then
+  //% if not score.bounded then
   bool large; // whether a row of the warp may have a reference beyond EXACT_LIMIT
   //% end
 };
@@ -205,7 +266,7 @@ static __device__ __forceinline__ void start_rows(row_state &rows) {
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) rows.reference[r][half] = minus_infinity(), rows.sum[r][half] = 0.0f;
-  //% if raw_scores then
+  //% if not score.bounded then
   rows.large = false;
   //% end
 }
@@ -223,7 +284,8 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 // whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
 // 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
-    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+    const float (&scores)[ROW_TILES][N_TILES][4],$(shift_parameter) row_state &rows,
+    float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
@@ -234,11 +296,11 @@ static __device__ __forceinline__ bool move_references(
 #pragma unroll
       for (int n = 1; n < N_TILES; ++n)
         x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
-      maximum[r][half] = fmaxf(x, y);
+      maximum[r][half] = fmaxf(x, y)$(score.shifts and " + shift[r][half]" or "");
       grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
     }
   if (!vote_any(grows)) return false;
-  //% if raw_scores then
+  //% if not score.bounded then
   bool large = false;
   //% end
 #pragma unroll
@@ -251,14 +313,14 @@ static __device__ __forceinline__ bool move_references(
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
       const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-      rescale[r][half] = exp2_approx((before - stand_in)$(raw_scores and " * EXP2_SCALE" or ""));
+      rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
       rows.reference[r][half] = reference;
       rows.sum[r][half] *= rescale[r][half];
-      //% if raw_scores then
+      //% if not score.bounded then
       large |= is_large(stand_in);
       //% end
     }
-  //% if raw_scores then
+  //% if not score.bounded then
   rows.large = vote_any(large);
   //% end
   return true;
@@ -276,23 +338,24 @@ static __device__ __forceinline__ void rescale_output(
 }
 
 // Scores become probabilities relative to the rows' references, and join the sums.
-static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
+static __device__ __forceinline__ void exponentiate(
+    float (&scores)[ROW_TILES][N_TILES][4],$(shift_parameter) row_state &rows) {
   float offset[ROW_TILES][2]; // of the exponent
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float stand_in = rows.reference[r][half] == minus_infinity() ? 0.0f : rows.reference[r][half];
-      offset[r][half] = -stand_in$(raw_scores and " * EXP2_SCALE" or "");
+      offset[r][half] = $(score.shifts and "(shift[r][half] - stand_in)" or "-stand_in") * EXP2_SCALE;
     }
-  //% if raw_scores then
+  //% if not score.bounded then
   if (rows.large) { // rare: subtract first
 #pragma unroll
     for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const bool large = fabsf(offset[r][half]) >= EXACT_LIMIT;
-        const float first = large ? rows.reference[r][half] : 0.0f;
+        const float first = large ? rows.reference[r][half]$(score.shifts and " - shift[r][half]" or "") : 0.0f;
         offset[r][half] = large ? 0.0f : offset[r][half];
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) scores[r][n][2 * half] -= first, scores[r][n][2 * half + 1] -= first;
@@ -305,11 +368,7 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        //% if raw_scores then
         scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
-        //% else
-        scores[r][n][e] = exp2_approx(scores[r][n][e] + offset[r][e / 2]);
-        //% end
       }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -342,9 +401,8 @@ static __device__ __forceinline__ void finish_rows(
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
       const bool empty = rows.reference[r][half] == minus_infinity();
-      //% local exponent = raw_scores and "rows.reference[r][half] * EXP2_SCALE" or "rows.reference[r][half]"
       //% if variant.sink == "per_head" then
-      const float denominator = sum + exp2_approx(sink * LOG2E - $(exponent));
+      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half] * EXP2_SCALE);
       //% else
       const float denominator = sum;
       //% end
@@ -362,7 +420,7 @@ static __device__ __forceinline__ void finish_rows(
       const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
       if (lane % 4 == 0 && $(packed and "row.exists(p)" or "i < p.len_q")) {
       //% end
-        const float lse = empty ? minus_infinity() : ($(exponent) + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
         //% if variant.outputs.lse then
         p.lse[b * p.lse_stride_batch + $(names.h) * p.lse_stride_head + i * p.lse_stride_token] = lse;
         //% end

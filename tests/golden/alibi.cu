@@ -41,7 +41,7 @@ constexpr int HEADS_Q = 12;
 constexpr int GROUP = 1; // query heads per KV head
 constexpr int DIM_QK = 64;
 constexpr int DIM_V = 64;
-constexpr float SCALE = 0x1p-3f;
+constexpr float EXP2_SCALE = 0x1.715476p-3f; // 0.125 log2(e)
 
 constexpr int TILE_M = 128; // query rows of the block
 constexpr int TILE_N = 48; // keys of a tile
@@ -155,8 +155,6 @@ static __device__ __forceinline__ int vote_any(int predicate) {
 // bar.warp.sync: all lanes of the warp; orders their memory accesses. | whole warp | sm_80
 static __device__ __forceinline__ void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 #endif // QKV_EMU
-
-constexpr float LOG2E = 0x1.715476p+0f; // from natural logarithms to those of base 2
 
 static __device__ __forceinline__ long long clamp_index(int index, int extent) {
   return index < 0 ? 0 : index < extent ? index : extent - 1;
@@ -357,23 +355,36 @@ static __device__ __forceinline__ void multiply_probability_value(
   }
 }
 
-// Products to exponents of 2: scale, softcap, score expression, in this order.
+// Products to scores, in units of EXP2_SCALE: s + slope[h] * (k - q).
+// What is the same for all keys of a lane's row is not added but goes to `shift`.
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
-    int b, int lane) {
+    float (&scores)[ROW_TILES][N_TILES][4],
+    float (&shift)[ROW_TILES][2],
+    const qkv_params &p, int tile, int warp_row, int position, int h, int hk, int b, int lane) {
+  const int first_key = tile * TILE_N + lane % 4 * 2; // of those the lane has
+  const float once_1 = 0x1p+3f * param_slope(p, h);
+  const float once_2 = param_slope(p, h);
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    for (int half = 0; half < 2; ++half) {
+      const int i = warp_row + 16 * r + lane / 4 + 8 * half;
+      const int q = i + position;
+      shift[r][half] = 0x1p+3f * (to_f32(first_key - q) * once_2);
+    }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
-        const int q = i + position;
-        const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
-        float s = scores[r][n][e] * SCALE;
-        s = s + param_slope(p, h) * to_f32(k - q);
-        scores[r][n][e] = s * LOG2E;
-      }
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float column = 8 * n + e; // k - first_key
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float s = scores[r][n][2 * half + e]; // the product
+          scores[r][n][2 * half + e] = column * once_1 + s;
+        }
+    }
 }
 
 // Hides what a row may not see, and keys past the end.
@@ -399,12 +410,18 @@ static __device__ __forceinline__ void mask_scores(
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
 // by more than SLACK, so probabilities stay under 2^8 and most tiles leave the output alone.
-constexpr float SLACK = 0x1p+3f;
+constexpr float SLACK = 0x1.62e43p+5f;
+// Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
+constexpr float EXACT_LIMIT = 0x1p+24f;
+static __device__ __forceinline__ bool is_large(float reference) {
+  return fabsf(reference * EXP2_SCALE) >= EXACT_LIMIT;
+}
 
 // The online softmax of a warp's rows.
 struct row_state {
   float reference[ROW_TILES][2]; // what the exponentials are relative to; -inf: the row has seen no key
   float sum[ROW_TILES][2];       // of them, by lane: four lanes share a row
+  bool large; // whether a row of the warp may have a reference beyond EXACT_LIMIT
 };
 
 static __device__ __forceinline__ void start_rows(row_state &rows) {
@@ -412,6 +429,7 @@ static __device__ __forceinline__ void start_rows(row_state &rows) {
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) rows.reference[r][half] = minus_infinity(), rows.sum[r][half] = 0.0f;
+  rows.large = false;
 }
 
 static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V_TILES][4]) {
@@ -427,7 +445,8 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 // whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
 // 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
-    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+    const float (&scores)[ROW_TILES][N_TILES][4], const float (&shift)[ROW_TILES][2], row_state &rows,
+    float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
@@ -438,10 +457,11 @@ static __device__ __forceinline__ bool move_references(
 #pragma unroll
       for (int n = 1; n < N_TILES; ++n)
         x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
-      maximum[r][half] = fmaxf(x, y);
+      maximum[r][half] = fmaxf(x, y) + shift[r][half];
       grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
     }
   if (!vote_any(grows)) return false;
+  bool large = false;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
@@ -452,10 +472,12 @@ static __device__ __forceinline__ bool move_references(
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
       const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-      rescale[r][half] = exp2_approx((before - stand_in));
+      rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
       rows.reference[r][half] = reference;
       rows.sum[r][half] *= rescale[r][half];
+      large |= is_large(stand_in);
     }
+  rows.large = vote_any(large);
   return true;
 }
 
@@ -471,22 +493,35 @@ static __device__ __forceinline__ void rescale_output(
 }
 
 // Scores become probabilities relative to the rows' references, and join the sums.
-static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
+static __device__ __forceinline__ void exponentiate(
+    float (&scores)[ROW_TILES][N_TILES][4], const float (&shift)[ROW_TILES][2], row_state &rows) {
   float offset[ROW_TILES][2]; // of the exponent
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float stand_in = rows.reference[r][half] == minus_infinity() ? 0.0f : rows.reference[r][half];
-      offset[r][half] = -stand_in;
+      offset[r][half] = (shift[r][half] - stand_in) * EXP2_SCALE;
     }
+  if (rows.large) { // rare: subtract first
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const bool large = fabsf(offset[r][half]) >= EXACT_LIMIT;
+        const float first = large ? rows.reference[r][half] - shift[r][half] : 0.0f;
+        offset[r][half] = large ? 0.0f : offset[r][half];
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) scores[r][n][2 * half] -= first, scores[r][n][2 * half + 1] -= first;
+      }
+  }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        scores[r][n][e] = exp2_approx(scores[r][n][e] + offset[r][e / 2]);
+        scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
       }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -591,12 +626,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     if (next < tiles.end) load_value_tile(p, shared, value, next, next_stage);
     cp_async_commit();
 
-    transform_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
+    float shift[ROW_TILES][2];
+    transform_scores(scores, shift, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     if (tile < tiles.free_begin || tile >= tiles.free_end)
       mask_scores(scores, p, tile, row_begin + warp_row, position, h, hk, b, lane);
     float rescale[ROW_TILES][2];
-    if (move_references(scores, rows, rescale)) rescale_output(output, rescale);
-    exponentiate(scores, rows);
+    if (move_references(scores, shift, rows, rescale)) rescale_output(output, rescale);
+    exponentiate(scores, shift, rows);
     multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);
     stage = stage + 1 == STAGES ? 0 : stage + 1;
   }

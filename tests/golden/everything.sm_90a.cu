@@ -44,8 +44,7 @@
 constexpr int HEADS_Q = 8;
 constexpr int GROUP = 4; // query heads per KV head
 constexpr int DIM_V = 72;
-constexpr float SOFTCAP = 0x1.ep+4f;
-constexpr float SCALE = 0x1.01732p-8f; // scale / softcap
+constexpr float EXP2_SCALE = 0x1.5a3f2ep+5f; // 30 log2(e)
 
 constexpr int WARPGROUPS = 3; // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
@@ -206,6 +205,13 @@ static __device__ __forceinline__ void stmatrix_x4(
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r0),
                "r"(r1), "r"(r2), "r"(r3)
                : "memory");
+}
+
+// tanh.approx.f32: relative error 2^-11. | one thread | sm_80
+static __device__ __forceinline__ float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // An encoded tensor map: 128 opaque bytes inside of the kernel's __grid_constant__ parameters. | - | sm_90
@@ -447,12 +453,6 @@ static __device__ __forceinline__ int max_i32(int a, int b) { return a > b ? a :
 static __device__ __forceinline__ int min_i32(int a, int b) { return a < b ? a : b; }
 static __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
-// 1 - 2 / (exp(2 |x|) + 1) with the sign of x: absolute error about 2^-22 everywhere, two special-function operations.
-static __device__ __forceinline__ float tanh_f32(float x) {
-  float t = 1.0f - 2.0f * rcp_approx(exp2_approx(fabsf(x) * (2.0f * LOG2E)) + 1.0f);
-  return x < 0.0f ? -t : t;
-}
-
 // Filled by the runtime in this order with natural alignment. Strides count elements.
 struct qkv_params {
   tensor_map q_map;
@@ -647,23 +647,36 @@ template <int TILES> static __device__ __forceinline__ void keep(float (&accumul
     for (int e = 0; e < 4; ++e) keep_f32(accumulators[0][n][e]);
 }
 
-// Products to exponents of 2: scale, softcap, score expression, in this order.
+// Products to scores, in units of EXP2_SCALE: s + slope[h] * (k - q) with s capped at 30.
+// What is the same for all keys of a lane's row is not added but goes to `shift`.
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
-    int b, int lane) {
+    float (&scores)[ROW_TILES][N_TILES][4],
+    float (&shift)[ROW_TILES][2],
+    const qkv_params &p, int tile, int warp_row, int position, int h, int hk, int b, int lane) {
+  const int first_key = tile * TILE_N + lane % 4 * 2; // of those the lane has
+  const float once_1 = 0x1.111112p-5f * param_slope(p, h);
+  const float once_2 = param_slope(p, h);
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    for (int half = 0; half < 2; ++half) {
+      const int i = warp_row + 16 * r + lane / 4 + 8 * half;
+      const int q = i + position;
+      shift[r][half] = 0x1.111112p-5f * (to_f32(first_key - q) * once_2);
+    }
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int i = warp_row + 16 * r + lane / 4 + e / 2 * 8;
-        const int q = i + position;
-        const int k = tile * TILE_N + 8 * n + lane % 4 * 2 + e % 2;
-        float s = SOFTCAP * tanh_f32(scores[r][n][e] * SCALE);
-        s = s + param_slope(p, h) * to_f32(k - q);
-        scores[r][n][e] = s * LOG2E;
-      }
+  for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float column = 8 * n + e; // k - first_key
+#pragma unroll
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float s = scores[r][n][2 * half + e]; // the product
+          scores[r][n][2 * half + e] = column * once_1 + tanh_approx(s * 0x1.01732p-8f);
+        }
+    }
 }
 
 // Hides what a row may not see, and keys past the end.
@@ -690,12 +703,18 @@ static __device__ __forceinline__ void mask_scores(
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
 // by more than SLACK, so probabilities stay under 2^8 and most tiles leave the output alone.
-constexpr float SLACK = 0x1p+3f;
+constexpr float SLACK = 0x1.7a8dp-3f;
+// Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
+constexpr float EXACT_LIMIT = 0x1p+24f;
+static __device__ __forceinline__ bool is_large(float reference) {
+  return fabsf(reference * EXP2_SCALE) >= EXACT_LIMIT;
+}
 
 // The online softmax of a warp's rows.
 struct row_state {
   float reference[ROW_TILES][2]; // what the exponentials are relative to; -inf: the row has seen no key
   float sum[ROW_TILES][2];       // of them, by lane: four lanes share a row
+  bool large; // whether a row of the warp may have a reference beyond EXACT_LIMIT
 };
 
 static __device__ __forceinline__ void start_rows(row_state &rows) {
@@ -703,6 +722,7 @@ static __device__ __forceinline__ void start_rows(row_state &rows) {
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) rows.reference[r][half] = minus_infinity(), rows.sum[r][half] = 0.0f;
+  rows.large = false;
 }
 
 static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V_TILES][4]) {
@@ -718,7 +738,8 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 // whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
 // 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
-    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+    const float (&scores)[ROW_TILES][N_TILES][4], const float (&shift)[ROW_TILES][2], row_state &rows,
+    float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
@@ -729,10 +750,11 @@ static __device__ __forceinline__ bool move_references(
 #pragma unroll
       for (int n = 1; n < N_TILES; ++n)
         x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
-      maximum[r][half] = fmaxf(x, y);
+      maximum[r][half] = fmaxf(x, y) + shift[r][half];
       grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
     }
   if (!vote_any(grows)) return false;
+  bool large = false;
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
@@ -743,10 +765,12 @@ static __device__ __forceinline__ bool move_references(
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
       const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-      rescale[r][half] = exp2_approx((before - stand_in));
+      rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
       rows.reference[r][half] = reference;
       rows.sum[r][half] *= rescale[r][half];
+      large |= is_large(stand_in);
     }
+  rows.large = vote_any(large);
   return true;
 }
 
@@ -762,22 +786,35 @@ static __device__ __forceinline__ void rescale_output(
 }
 
 // Scores become probabilities relative to the rows' references, and join the sums.
-static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
+static __device__ __forceinline__ void exponentiate(
+    float (&scores)[ROW_TILES][N_TILES][4], const float (&shift)[ROW_TILES][2], row_state &rows) {
   float offset[ROW_TILES][2]; // of the exponent
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float stand_in = rows.reference[r][half] == minus_infinity() ? 0.0f : rows.reference[r][half];
-      offset[r][half] = -stand_in;
+      offset[r][half] = (shift[r][half] - stand_in) * EXP2_SCALE;
     }
+  if (rows.large) { // rare: subtract first
+#pragma unroll
+    for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const bool large = fabsf(offset[r][half]) >= EXACT_LIMIT;
+        const float first = large ? rows.reference[r][half] - shift[r][half] : 0.0f;
+        offset[r][half] = large ? 0.0f : offset[r][half];
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) scores[r][n][2 * half] -= first, scores[r][n][2 * half + 1] -= first;
+      }
+  }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        scores[r][n][e] = exp2_approx(scores[r][n][e] + offset[r][e / 2]);
+        scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
       }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -800,7 +837,7 @@ static __device__ __forceinline__ void finish_rows(
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
       const bool empty = rows.reference[r][half] == minus_infinity();
-      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half]);
+      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half] * EXP2_SCALE);
       const float inverse = empty ? 0.0f : rcp_approx(denominator);
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n) {
@@ -809,7 +846,7 @@ static __device__ __forceinline__ void finish_rows(
       }
       const int i = warp_row + 16 * r + lane / 4 + 8 * half;
       if (lane % 4 == 0 && i < p.len_q) {
-        const float lse = empty ? minus_infinity() : (rows.reference[r][half] + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
         p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
       }
     }
@@ -939,10 +976,11 @@ static __device__ __forceinline__ void release_query(consumer &c) {
 // Products to probabilities.
 static __device__ __forceinline__ void softmax(
     consumer &c, const qkv_params &p, const row_work &work, int tile, bool masked) {
-  transform_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
+  float shift[ROW_TILES][2];
+  transform_scores(c.scores, shift, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
   if (masked) mask_scores(c.scores, p, tile, work.warp_row, work.position, work.h, work.hk, work.b, c.lane);
-  c.moved = move_references(c.scores, c.rows, c.rescale);
-  exponentiate(c.scores, c.rows);
+  c.moved = move_references(c.scores, shift, c.rows, c.rescale);
+  exponentiate(c.scores, shift, c.rows);
 }
 
 // The first tile of a work: no P V runs beside it.

@@ -39,7 +39,7 @@
 constexpr int HEADS_Q = 16;
 constexpr int GROUP = 1; // query heads per KV head
 constexpr int DIM_V = 64;
-constexpr float EXP2_SCALE = 0x1.715476p-3f; // scale log2(e)
+constexpr float EXP2_SCALE = 0x1.715476p-3f; // 0.125 log2(e)
 
 constexpr int WARPGROUPS = 3; // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
@@ -612,7 +612,8 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 // whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
 // 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
-    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows,
+    float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
@@ -659,7 +660,8 @@ static __device__ __forceinline__ void rescale_output(
 }
 
 // Scores become probabilities relative to the rows' references, and join the sums.
-static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
+static __device__ __forceinline__ void exponentiate(
+    float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
   float offset[ROW_TILES][2]; // of the exponent
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)

@@ -25,7 +25,7 @@
 // outputs: [o, lse, lse_with_sink]
 // deterministic: false
 //
-// schedule: tile_m=128,tile_n=48,warps=4,stages=2,q_registers=0,split_loads=0,slack=8,blocks=3
+// schedule: tile_m=128,tile_n=48,warps=4,stages=2,q_registers=0,split_loads=0,slack=8,blocks=2
 // resources: 46080 bytes of shared memory, 128 threads, about 168 registers a thread
 // shared memory, bytes:
 //   Q, later O   0 .. 18432   128 rows of 72 elements
@@ -38,15 +38,14 @@ constexpr int HEADS_Q = 8;
 constexpr int GROUP = 8; // query heads per KV head
 constexpr int DIM_QK = 64;
 constexpr int DIM_V = 64;
-constexpr float SOFTCAP = 0x1.9p+5f;
-constexpr float SCALE = 0x1.47ae14p-9f; // scale / softcap
+constexpr float EXP2_SCALE = 0x1.2089fcp+6f; // 50 log2(e)
 
 constexpr int TILE_M = 128; // query rows of the block
 constexpr int TILE_N = 48; // keys of a tile
 constexpr int STAGES = 2;
 constexpr int WARPS = 4;
 constexpr int THREADS = 32 * WARPS;
-constexpr int BLOCKS_PER_SM = 3;
+constexpr int BLOCKS_PER_SM = 2;
 constexpr int ROW_TILES = TILE_M / (16 * WARPS); // 16-row tiles of a warp
 
 constexpr int QK_STEPS = 4; // steps of 16 along the head dimension in Q K^T
@@ -148,6 +147,13 @@ static __device__ __forceinline__ unsigned smem_addr(const void *pointer) {
   return (unsigned)__cvta_generic_to_shared(pointer);
 }
 
+// tanh.approx.f32: relative error 2^-11. | one thread | sm_80
+static __device__ __forceinline__ float tanh_approx(float x) {
+  float y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // vote.sync.any: 1 in every lane when the predicate holds in one. | whole warp | sm_80
 static __device__ __forceinline__ int vote_any(int predicate) {
   int result;
@@ -207,12 +213,6 @@ struct qkv_params {
   int len_q;
   int len_k;
 };
-
-// 1 - 2 / (exp(2 |x|) + 1) with the sign of x: absolute error about 2^-22 everywhere, two special-function operations.
-static __device__ __forceinline__ float tanh_f32(float x) {
-  float t = 1.0f - 2.0f * rcp_approx(exp2_approx(fabsf(x) * (2.0f * LOG2E)) + 1.0f);
-  return x < 0.0f ? -t : t;
-}
 
 // Tiles from begin up to end hold every visible key.
 // In tiles from free_begin up to free_end (which may lie before) every row sees every key.
@@ -373,19 +373,22 @@ static __device__ __forceinline__ void multiply_probability_value(
   }
 }
 
-// Products to exponents of 2: scale, softcap, score expression, in this order.
+// Products to scores, in units of EXP2_SCALE: s with s capped at 50.
 static __device__ __forceinline__ void transform_scores(
-    float (&scores)[ROW_TILES][N_TILES][4], const qkv_params &p, int tile, int warp_row, int position, int h, int hk,
-    int b, int lane) {
+    float (&scores)[ROW_TILES][N_TILES][4],
+    const qkv_params &p, int tile, int warp_row, int position, int h, int hk, int b, int lane) {
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r)
+  for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    for (int e = 0; e < 2; ++e) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float s = SOFTCAP * tanh_f32(scores[r][n][e] * SCALE);
-        scores[r][n][e] = s * LOG2E;
-      }
+      for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float s = scores[r][n][2 * half + e]; // the product
+          scores[r][n][2 * half + e] = tanh_approx(s * 0x1.47ae14p-9f);
+        }
+    }
 }
 
 // Hides what a row may not see, and keys past the end.
@@ -412,7 +415,7 @@ static __device__ __forceinline__ void mask_scores(
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
 // by more than SLACK, so probabilities stay under 2^8 and most tiles leave the output alone.
-constexpr float SLACK = 0x1p+3f;
+constexpr float SLACK = 0x1.c642ccp-4f;
 
 // The online softmax of a warp's rows.
 struct row_state {
@@ -440,7 +443,8 @@ static __device__ __forceinline__ void clear_output(float (&output)[ROW_TILES][V
 // whether a row of the warp moved; then the output so far must be multiplied by `rescale`. Where -inf is the reference,
 // 0 stands in. As long as no lane holds a score too high, the rows' maxima are of no interest.
 static __device__ __forceinline__ bool move_references(
-    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows, float (&rescale)[ROW_TILES][2]) {
+    const float (&scores)[ROW_TILES][N_TILES][4], row_state &rows,
+    float (&rescale)[ROW_TILES][2]) {
   float maximum[ROW_TILES][2]; // of rows g and g + 8, in this lane's columns
   bool grows = false;
 #pragma unroll
@@ -465,7 +469,7 @@ static __device__ __forceinline__ bool move_references(
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
       const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
-      rescale[r][half] = exp2_approx((before - stand_in));
+      rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
       rows.reference[r][half] = reference;
       rows.sum[r][half] *= rescale[r][half];
     }
@@ -484,14 +488,15 @@ static __device__ __forceinline__ void rescale_output(
 }
 
 // Scores become probabilities relative to the rows' references, and join the sums.
-static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
+static __device__ __forceinline__ void exponentiate(
+    float (&scores)[ROW_TILES][N_TILES][4], row_state &rows) {
   float offset[ROW_TILES][2]; // of the exponent
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float stand_in = rows.reference[r][half] == minus_infinity() ? 0.0f : rows.reference[r][half];
-      offset[r][half] = -stand_in;
+      offset[r][half] = -stand_in * EXP2_SCALE;
     }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -499,7 +504,7 @@ static __device__ __forceinline__ void exponentiate(float (&scores)[ROW_TILES][N
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        scores[r][n][e] = exp2_approx(scores[r][n][e] + offset[r][e / 2]);
+        scores[r][n][e] = exp2_approx(fmaf(scores[r][n][e], EXP2_SCALE, offset[r][e / 2]));
       }
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -522,7 +527,7 @@ static __device__ __forceinline__ void finish_rows(
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
       const bool empty = rows.reference[r][half] == minus_infinity();
-      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half]);
+      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half] * EXP2_SCALE);
       const float inverse = empty ? 0.0f : rcp_approx(denominator);
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n) {
@@ -531,7 +536,7 @@ static __device__ __forceinline__ void finish_rows(
       }
       const int i = warp_row + 16 * r + lane / 4 + 8 * half;
       if (lane % 4 == 0 && i < p.len_q) {
-        const float lse = empty ? minus_infinity() : (rows.reference[r][half] + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
         p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
         p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head +
                         i * p.lse_with_sink_stride_token] = log_add(lse, sink);

@@ -136,7 +136,7 @@ static void test_print(void **state) {
     if (strcmp(out.bytes, c->printed) != 0)
       fail_msg("'%s' prints as '%s', not '%s'", c->source, out.bytes, c->printed);
     text_clear(&out);
-    expr_print_cuda(e, params, names, &out);
+    expr_print_cuda(e, params, names, NULL, &out);
     if (c->cuda && strcmp(out.bytes, c->cuda) != 0)
       fail_msg("'%s' prints as '%s', not '%s'", c->source, out.bytes, c->cuda);
     text_free(&out);

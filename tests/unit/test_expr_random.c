@@ -314,7 +314,7 @@ static void call_and_compare(int n, const expr *e, c_function function) {
       continue;
     text out = {0};
     static const char *const names[EXPR_SYMBOL_COUNT] = {"q", "k", "i", "h", "hk", "b", "len_q", "len_k", "s"};
-    expr_print_cuda(e, random_params, names, &out);
+    expr_print_cuda(e, random_params, names, NULL, &out);
     print_error("expression %d: %s\n", n, printed(e));
     fail_msg("%s is %.17g, should be %.17g", out.bytes, got, right);
   }
@@ -352,7 +352,7 @@ static void test_cuda_text(void **state) {
               "  (void)p, (void)q, (void)k, (void)i, (void)h, (void)hk, (void)b, (void)len_q, (void)len_k, (void)s;\n");
     text_puts(&source, "  return ");
     size_t from = source.size;
-    expr_print_cuda(list[n], random_params, names, &source);
+    expr_print_cuda(list[n], random_params, names, NULL, &source);
     widen_literals(&source, from);
     text_puts(&source, ";\n}\n");
   }
@@ -402,7 +402,7 @@ static void test_float_literals(void **state) {
     if (!isfinite(value))
       continue;
     text_clear(&out);
-    expr_print_cuda(expr_float(a, (double)value), NULL, symbols, &out);
+    expr_print_cuda(expr_float(a, (double)value), NULL, symbols, NULL, &out);
     char *end;
     float back = strtof(out.bytes, &end);
     if (memcmp(&back, &value, sizeof value) != 0 || strcmp(end, "f") != 0)

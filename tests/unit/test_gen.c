@@ -596,6 +596,32 @@ static void masks_are_explained(void **state) {
   }
 }
 
+static void scores_are_explained(void **state) {
+  (void)state;
+  static const char *const cases[][2] = {
+      {"dim: 64", "score: s\nslope in s: class 0 (free of s): 1.0\n"},
+      {"dim: 64, softcap: 30",
+       "score: s, s capped at 30\nslope in s: class 1 (a function of the score y): 1.0 - y / 30.0 * (y / 30.0)\n"},
+      {"dim: 64, score: 's * s'", "score: s * s\nslope in s: class 2 (needs s): s + s\n"},
+  };
+  for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
+    text source = {0}, out = {0};
+    text_printf(&source, "qkvc: 1\nname: t\nattention: {heads: 4, dtype: f16, %s}\n", cases[n][0]);
+    spec *s = fixture_spec(source.bytes);
+    gen_explain_score(s, &out);
+    assert_string_equal(out.bytes, cases[n][1]);
+    text_clear(&out);
+    arena_malloc = failing_malloc;
+    allocations_left = 0;
+    gen_explain_score(s, &out);
+    arena_malloc = malloc;
+    assert_true(out.failed);
+    spec_free(s);
+    text_free(&source);
+    text_free(&out);
+  }
+}
+
 int main(void) {
   if (getenv("QKV_TEST_RENDER"))
     return render_for_parent(getenv("QKV_TEST_RENDER"));
@@ -617,6 +643,7 @@ int main(void) {
       cmocka_unit_test(damaged_templates_are_safe),
       cmocka_unit_test(other_processes_render_the_same_bytes),
       cmocka_unit_test(masks_are_explained),
+      cmocka_unit_test(scores_are_explained),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
