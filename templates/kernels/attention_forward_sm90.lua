@@ -186,7 +186,7 @@ return {
     end
     -- An element's own load takes registers and instructions, and the tensor core waits for it whatever the tile.
     if score.gathers and dim <= 128 then
-      return schedule(dim <= 64 and 3 or 2, 64, {stages = dim <= 64 and 3 or 2})
+      return schedule(dim <= 64 and not has_heavy_mask() and 3 or 2, 64, {stages = dim <= 64 and 3 or 2})
     end
     if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
     if dim <= 96 and has_heavy_mask() then
