@@ -268,8 +268,7 @@ int box_make(box_builder *b, box_op op, int x, int y, int z) {
   int folded = fold(b, op, x, y, z);
   if (folded != NOT_FOLDED)
     return folded;
-  bool commutes = op == BOX_ADD || op == BOX_MUL || op == BOX_MIN || op == BOX_MAX || op == BOX_EQ || op == BOX_AND ||
-                  op == BOX_OR || op == BOX_MEET;
+  bool commutes = box_commutes(op);
   box_instruction i = {.op = op, .type = type_of(b, op, x, y), .noperands = z >= 0 ? 3 : y >= 0 ? 2 : 1};
   i.operand[0] = commutes && x > y ? y : x;
   i.operand[1] = y < 0 ? 0 : commutes && x > y ? x : y;
@@ -285,34 +284,21 @@ int box_move(box_builder *b, box_op op, int x, double real, double tiny) {
 
 /* ---- the program ---- */
 
-static void mark(const box_builder *b, bool *used, int number) {
-  if (used[number])
-    return;
-  used[number] = true;
-  for (int n = 0; n < b->items[number].noperands; n++)
-    mark(b, used, b->items[number].operand[n]);
-}
-
 const box_program *box_finish(box_builder *b, int may_be_true, int may_be_false) {
-  bool used[BOX_MAX_BUILT] = {false};
-  int number[BOX_MAX_BUILT], summary[BOX_MAX_SUMMARIES];
+  int order[BOX_MAX_BUILT], number[BOX_MAX_BUILT], summary[BOX_MAX_SUMMARIES];
   if (b->full)
     return NULL;
-  mark(b, used, may_be_true);
-  mark(b, used, may_be_false);
   box_program *p = arena_alloc(b->memory, sizeof *p);
-  for (int n = 0; n < b->count; n++)
-    p->count += used[n];
+  p->count = box_order(b, may_be_true, may_be_false, order);
   if (p->count > BOX_MAX_INSTRUCTIONS)
     return NULL;
   box_instruction *items = arena_alloc(b->memory, (size_t)p->count * sizeof *items);
   memset(summary, -1, sizeof summary);
-  for (int n = 0, next = 0; n < b->count; n++) {
-    if (!used[n])
-      continue;
+  for (int next = 0; next < p->count; next++) {
+    int n = order[next];
     box_instruction *i = &items[next];
     *i = b->items[n];
-    number[n] = next++;
+    number[n] = next;
     for (int k = 0; k < i->noperands; k++)
       i->operand[k] = number[i->operand[k]];
     if (i->op == BOX_READ)

@@ -51,6 +51,11 @@ int box_move(box_builder *b, box_op op, int x, double real, double tiny);
 /* A parameter or summary with operands (one per index; for summaries one more). */
 int box_load(box_builder *b, box_op op, box_type type, int param, int summary, const int *operands, int noperands);
 bool box_is_const(const box_builder *b, int value, int64_t integer);
+/* Whether the operands may change places. */
+bool box_commutes(box_op op);
+/* What the two answers need, in an order that depends on the instructions alone (box_order.c): numbers into `order`,
+ * operands first. Returns how many. Operands of instructions that commute are put in order, too. */
+int box_order(box_builder *b, int may_be_true, int may_be_false, int *order);
 /* The program of two answers, without what they do not need. */
 const box_program *box_finish(box_builder *b, int may_be_true, int may_be_false);
 

@@ -117,6 +117,7 @@ for suite in "${suites[@]}"; do
 done
 if [ $quick = 0 ]; then
   stage build-clang build ci-clang
+  stage golden-clang run_ctest build/ci-clang -R "^test_golden$"
   stage build-sanitizers build asan
   stage ctest-sanitizers unit_tests
   stage zoo zoo

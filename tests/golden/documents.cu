@@ -293,22 +293,22 @@ extern "C" __global__ void __launch_bounds__(1024) qkv_plan_map(const __grid_con
   [[maybe_unused]] const int last_key = min(end_key, p.len_k) - 1;
   int found = 0; // 1: visited, 2: whole
   if (first_key < p.len_k) {
-    const bool v4 = first_key <= last;
-    const int v6 = least_doc_1(p, b, first, last);
-    const int v7 = greatest_doc_1(p, b, first, last);
-    const int v8 = least_doc_1(p, b, first_key, last_key);
-    const int v9 = greatest_doc_1(p, b, first_key, last_key);
-    const unsigned long long v10 = labels_doc_1(p, b, first, last);
-    const unsigned long long v11 = labels_doc_1(p, b, first_key, last_key);
-    const bool v12 = (v10 & v11) != 0;
-    const bool v13 = v8 <= v7;
-    const bool v14 = v6 <= v9;
-    const bool v15 = v13 && v14;
-    const bool v16 = v12 && v15;
-    const bool v17 = v4 && v16;
+    const bool v2 = first_key <= last;
+    const unsigned long long v5 = labels_doc_1(p, b, first, last);
+    const unsigned long long v7 = labels_doc_1(p, b, first_key, last_key);
+    const bool v8 = (v5 & v7) != 0;
+    const int v9 = least_doc_1(p, b, first, last);
+    const int v10 = greatest_doc_1(p, b, first_key, last_key);
+    const bool v11 = v9 <= v10;
+    const int v12 = least_doc_1(p, b, first_key, last_key);
+    const int v13 = greatest_doc_1(p, b, first, last);
+    const bool v14 = v12 <= v13;
+    const bool v15 = v11 && v14;
+    const bool v16 = v8 && v15;
+    const bool v17 = v2 && v16;
     const bool v18 = first < last_key;
-    const bool v19 = v8 < v7;
-    const bool v20 = v6 < v9;
+    const bool v19 = v9 < v10;
+    const bool v20 = v12 < v13;
     const bool v21 = v19 || v20;
     const bool v22 = v18 || v21;
     found = (v17 ? 1 : 0) | (end_key <= p.len_k && !(v22) ? 2 : 0);
