@@ -10,7 +10,7 @@
 
 #include "engine.h"
 
-emu_machine machine = {.current = -1};
+emu_machine machine; /* large and zero, so that no binary carries it; `current` is set when it opens */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int users;
@@ -35,7 +35,8 @@ bool machine_open(void) {
     for (int b = 0; b < EMU_BLOCKS; b++)
       machine.blocks[b].arena = first + (size_t)b * EMU_SHARED_MAX;
   }
-  users++;
+  if (users++ == 0)
+    machine.current = -1;
   return true;
 }
 

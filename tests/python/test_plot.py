@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from bench import plot  # noqa: E402
 
-FILES = sorted((ROOT / "docs" / "performance").glob("*.csv"))
+FILES = sorted((ROOT / "docs" / "performance").glob("attention_*.csv"))
 SVG = "{http://www.w3.org/2000/svg}"
 
 
