@@ -219,3 +219,20 @@ def test_gathers_stay_within_their_extents(engine):
     op = engine.prepare(spec, batch=1, len_q=len_q, len_k=len_k, aligned_only=True)
     got = values(op(q, k, v, params=params))
     assert numpy.linalg.norm(got - want) <= 1e-2 * numpy.linalg.norm(want)
+
+
+def test_parameter_values_compile_nothing(engine):
+    """Windows, dilations, tables: values are arguments of the kernel, not part of it."""
+    spec = qkv.Spec("qkvc: 1\nname: values\nattention:\n  heads: {q: 4, kv: 2}\n  dim: 64\n  dtype: bf16\n"
+                    "  mask: abs(q - k) <= w and (q - k) % d == 0 and doc[b, k] != hidden\n  params:\n    w: {type: i32}\n"
+                    "    d: {type: i32}\n    hidden: {type: i32}\n    doc: {type: i32, shape: [b, len_k]}\n")
+    op = engine.prepare(spec, batch=1, len_q=70, len_k=90, aligned_only=True)
+    q, k, v = (bf16((1, n, heads, 64), seed)[0] for seed, (n, heads) in enumerate(((70, 4), (90, 2), (90, 2))))
+    before, seen = engine.counters.compiles, []
+    for w, d, hidden, base in ((5, 1, 0, 0), (40, 3, 1, 0), (-1, 2, 7, 1), (2**30, -4, 2, 2), (9, 0, 3, 3)):
+        params = {"w": w, "d": d, "hidden": hidden, "doc": (numpy.arange(90, dtype="int32")[None] + base) % 4}
+        got, want = values(op(q, k, v, params=params)), qkv.reference(spec, q, k, v, params=params)
+        assert numpy.linalg.norm(got - want) <= 1e-2 * max(numpy.linalg.norm(want), 1e-6), params
+        seen.append(want)
+    assert engine.counters.compiles == before
+    assert len({one.tobytes() for one in seen}) == len(seen), "the values did not matter"
