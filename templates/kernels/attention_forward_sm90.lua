@@ -199,7 +199,7 @@ return {
     if dim == 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
     if dim <= 160 or (v.dim_v <= 128 and dim <= 192) then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end
     if dim <= 192 then return schedule(2, 112, {q_buffers = 1, o_buffer = 0}) end
-    return schedule(2, uneven and not score.gathers and not short and 80 or 64, {q_buffers = 1, o_buffer = 0})
+    return schedule(2, 64, {q_buffers = 1, o_buffer = 0})
   end,
 
   -- For dimensions that leave less room, in order of preference.

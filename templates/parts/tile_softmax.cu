@@ -101,7 +101,8 @@ static __device__ __forceinline__ void transform_scores(
       const int k = first_key + $(mask.dilation and "(8 * n + e) * " .. view.dilation or "8 * n + e");
       //% end
       //% if columns.column or elements.column then
-      const float column = $(mask.dilation and "(float)(8 * n + e) * " .. view.dilation or "8 * n + e"); // k - first_key
+      //%   local column = mask.dilation and "(float)(8 * n + e) * " .. view.dilation or "8 * n + e"
+      const float column = $(column); // k - first_key
       //% end
       //% for _, step in ipairs(steps.columns) do
       const $(step.type) $(step.name) = $(step.text);

@@ -106,7 +106,7 @@ def test_parameters_tensors_and_numbers(emu):
     assert s.param_shape("doc", 2, 5, 9) == (2, 9) and s.param_shape("width", 2, 5, 9) == ()
     q, k, v = inputs(s, 2, 9, 9)
     more = dict(slope=numpy.array([0.25, 1.5], "float32"), doc=numpy.array([[0] * 4 + [1] * 5, [0] * 9], "int32"))
-    op = emu.prepare(s)
+    op = emu.prepare(s, batch=2, len_q=9, len_k=9)
     compiles = emu.counters.compiles
     for width in (3, 1):
         close(op(q, k, v, width=width, **more), qkv.reference(s, q, k, v, width=width, **more))
