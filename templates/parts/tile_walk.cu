@@ -127,15 +127,16 @@ static __device__ __forceinline__ void find_tiles(
     const qkv_params &p, tile_walk &walk, $(place)) {
   //% if boxes then
   while (walk.visited == 0 && (walk.words != 0 || walk.word / 32 * 32 > walk.lowest)) {
-    if (walk.words == 0) { // of the 32 words before these: which have a tile?
-      walk.word = walk.word / 32 * 32 - 1;
-      walk.words = ask_boxes(p, walk.word / 32 * 1024, 32, $(here)).visited;
-      continue;
+    const bool neighbours = walk.words == 0; // of the 32 words before these: which have a tile?
+    walk.word = walk.word / 32 * 32 + (neighbours ? -1 : 31 - leading_zeros(walk.words));
+    const int first_tile = neighbours ? walk.word / 32 * 1024 : walk.word * 32;
+    const tile_word found = ask_boxes(p, first_tile, neighbours ? 32 : 1, $(here));
+    if (neighbours) {
+      walk.words = found.visited;
+    } else {
+      walk.words &= ~(1u << walk.word % 32);
+      walk.visited = found.visited, walk.whole = found.whole;
     }
-    walk.word = walk.word / 32 * 32 + 31 - leading_zeros(walk.words);
-    walk.words &= ~(1u << walk.word % 32);
-    const tile_word tiles = ask_boxes(p, walk.word * 32, 1, $(here));
-    walk.visited = tiles.visited, walk.whole = tiles.whole;
   }
   //% else
   while (walk.visited == 0 && walk.word > walk.lowest) {
