@@ -34,12 +34,10 @@ void binding_analyse(binding *b, arena *a) {
   }
   const expr *tested = b->residue.modulus ? b->residue.rest : b->spec->mask;
   b->mask_parts = expr_hoist(a, tested, b->spec->params, b->spec->nparams);
-  const bool is_range = b->rows.form == MASK_ALL || b->rows.form == MASK_NONE ||
-                        (b->rows.form == MASK_ROWS && b->rows.exact);
   static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
                                       [MASK_ELEMENTS] = "map"};
   const bool by_pairs = b->plan.form == MASK_ELEMENTS && b->residue.modulus; /* a map knows nothing of residues */
-  b->walk = is_range || by_pairs ? NULL : walks[b->plan.form];
+  b->walk = mask_is_range(&b->rows) || by_pairs ? NULL : walks[b->plan.form];
 }
 
 /* ---- tables ---- */

@@ -49,6 +49,10 @@ typedef struct mask_rows {
   mask_bound high[MASK_MAX_BOUNDS]; /* the least counts; none: len_k */
 } mask_rows;
 
+/* Whether the visited tiles of a tile of rows are one range, and those free of the mask another: what kernels prefer to
+ * all that a mask_plan knows beyond. */
+bool mask_is_range(const mask_rows *rows);
+
 /* Derives the form of `mask` (bool). `bottom_right` says what i means. */
 mask_rows mask_analyse(arena *a, const expr *mask, bool bottom_right);
 

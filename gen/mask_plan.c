@@ -2,6 +2,10 @@
 #include "box.h"
 #include "mask_internal.h"
 
+bool mask_is_range(const mask_rows *rows) {
+  return rows->form == MASK_ALL || rows->form == MASK_NONE || (rows->form == MASK_ROWS && rows->exact);
+}
+
 static mask_form best_form(const mask_plan *p, const expr *normal) {
   if (expr_is_const(normal))
     return normal->integer ? MASK_ALL : MASK_NONE;

@@ -184,10 +184,8 @@ static void ask(const problem_eval *eval, mask_tiling *t) {
 
 /* In the order in which the generator chooses (gen/lua_bind.c): a range, then what the plan knows. */
 static void plan(const planner *p, const mask_tiling *t) {
-  const mask_form range = p->plan.hull.form;
   const bool by_pairs = p->plan.form == MASK_ELEMENTS && p->residue.modulus; /* every tile is visited */
-  const bool is_range =
-      range == MASK_ALL || range == MASK_NONE || (range == MASK_ROWS && p->plan.hull.exact) || by_pairs;
+  const bool is_range = mask_is_range(&p->plan.hull) || by_pairs;
   for (int64_t n = 0; n < t->rows; n++) {
     const row_tile row = row_tile_of(&p->eval, t, n);
     unsigned char *tiles = t->planned + n * t->columns;

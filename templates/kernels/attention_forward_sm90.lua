@@ -217,18 +217,18 @@ return {
   end,
 
   check = function(v, s)
-    local need, have = registers(v, s), layout(v, s).budget.consumer
+    local m = layout(v, s)
+    local need, have = registers(v, s), m.budget.consumer
     if need > have then
       return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_n%s or warpgroups")
         :format(need, s.warpgroups, have, s.q_registers == 1 and ", q_registers" or "")
     end
-    local columns, launch = math.max(s.tile_n, v.dim_v), layout(v, s).budget.launch
+    local columns, launch = math.max(s.tile_n, v.dim_v), m.budget.launch
     if columns // 2 + PRODUCT_REGISTERS > launch then
       return false, ("registers: a product of %d columns needs %d at launch, where a thread has %d; lower warpgroups%s")
         :format(columns, columns // 2 + PRODUCT_REGISTERS, launch, s.tile_n > v.dim_v and " or tile_n" or "")
     end
     if s.store == 0 and s.o_buffer == 1 and v.dtype_out ~= "f32" then return false, "o_buffer = 1 needs store = 1" end
-    local m = layout(v, s)
     if s.carry == 1 and m.alias then
       return false, "carry = 1 needs O not in Q's place: o_buffer = 1 or store = 0"
     end
@@ -257,8 +257,8 @@ return {
   end,
 
   resources = function(v, s)
-    return {shared_bytes = layout(v, s).total, threads = 128 * (s.warpgroups + 1),
-            registers = layout(v, s).budget.launch, blocks = 1}
+    local m = layout(v, s)
+    return {shared_bytes = m.total, threads = 128 * (s.warpgroups + 1), registers = m.budget.launch, blocks = 1}
   end,
 
   describe = function(v, s)
