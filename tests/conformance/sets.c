@@ -201,6 +201,10 @@ static const row orders_rows[] = {
     {false, "O leaves from the registers", SM90 "dim=24 dimv=48 lq=100 mask='k // 16 <= q // 16' sched='warpgroups=1,tile_n=16,stages=4,order=0,rescale=1,q_buffers=1,o_buffer=0,store=0,scheduler=0'"},
     {false, "the next tile's scores beside this one's output", SM90 "dim=32 lq=230 mask='causal' sched='warpgroups=2,tile_n=16,stages=4,order=1,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2'"},
     {false, "tiles without a key", SM90 "dim=16 lq=300 mask='causal and k >= 60' sched='warpgroups=1,tile_n=16,stages=2,order=0,rescale=1,q_buffers=2,o_buffer=1,store=1,scheduler=2'"},
+    {false, "tiles that a producer tells, to warpgroups in turn", SM90 "dim=16 lq=230 mask='causal and (q - k < 20 or k < 4)' sched='warpgroups=2,tile_n=16,stages=2,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=2'"},
+    {false, "tiles that a producer tells, one at a time", SM90 "dim=16 lq=230 mask='(q - k) % 3 == 1 and abs(q - k) <= w' sched='warpgroups=3,tile_n=16,stages=1,order=0,rescale=1,q_buffers=2,carry=0,o_buffer=0,store=1,scheduler=1'"},
+    {false, "tiles that a producer tells, with parts of the mask", SM90 "dim=16 lq=200 mask='keep[b, k] and causal' sched='warpgroups=2,tile_n=16,stages=3,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=0'"},
+    {false, "told tiles, softmax waits or all are alone", SM90 "dim=16 lq=230 mask='causal and (q - k < 20 or k < 4)' {sched='warpgroups=2,tile_n=64,stages=2,order=1,overlap=0,rescale=0,q_buffers=2,p_shared=1,carry=0,o_buffer=0,store=0,scheduler=2',sched='warpgroups=2,tile_n=64,stages=2,order=1,overlap=2,rescale=0,q_buffers=2,p_shared=1,carry=0,o_buffer=0,store=0,scheduler=2'}"},
 };
 
 // clang-format on
