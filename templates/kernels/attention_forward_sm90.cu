@@ -280,7 +280,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 static __device__ __forceinline__ void middle_steps(
     consumer &c, const qkv_params &p, const row_work &work, $(query_parameter)$(tile_parameter)) {
   //% if mask.walk then
-  while (!c.tile.last()) step(c, p, work, query);
+  while ($(crossing)!c.tile.last()) $(edge_step)(c, p, work, query);
   //% elseif not free_tiles then
   for (; $(crossing)tile >= work.tiles.begin; --tile) $(edge_step)(c, p, work, query, tile, true);
   //% elseif lower_edge then
@@ -333,21 +333,29 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       //% if carry then
       c.crossing = false;
       for (;;) { // from work to work
-        middle_steps(c, p, work, query, tile);
+        middle_steps(c, p, work, query$(tile_argument));
         //% if not query_in_registers then
         release_query(c);
         //% end
         number = take_work(p, shared, queue, c.lane);
         if (number >= work_count(p)) break;
         const row_work next = work_rows(p, c, work_of(p, number));
+        //% if mask.walk then
+        if (!await_rows(c)) break;
+        c.done = work, c.crossing = true;
+        work = next;
+        //% else
         if (next.tiles.begin >= next.tiles.end) break;
         c.done = work, c.crossing = true;
         work = next, tile = work.tiles.end - 1;
+        //% end
         //% if query_in_registers then
         take_query(c, query);
         //% else
         query = query_descriptor(shared, c.queries.stage(), warpgroup);
+        //%   if not mask.walk then
         mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+        //%   end
         //% end
       }
       //% else

@@ -241,9 +241,7 @@ return {
     if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
     end
-    if mask.walk and (s.carry == 1 or s.cluster > 1) then
-      return false, (s.carry == 1 and "carry = 1" or "cluster = 2") .. " needs a mask whose tiles of keys are one range"
-    end
+    if mask.walk and s.cluster > 1 then return false, "cluster = 2 needs a mask whose tiles of keys are one range" end
     if m.packed and mask.dilation then
       return false, "pack = 1: a tensor map has five dimensions; residues and the heads of a group want six"
     end

@@ -27,9 +27,9 @@ static const char causal[] = "causal", two_ranges[] = "causal and (q - k < 20 or
 
 static const struct kind {
   const char *mask, *schedule;
-} kinds[] = {{causal, SHARES},       {causal, TICKETS},   {causal, IN_PLACE},     {causal, HIDDEN},
-             {causal, CARRY},        {causal, PAIR},      {causal, PAIR_TICKETS}, {two_ranges, SHARES},
-             {two_ranges, IN_PLACE}, {two_ranges, HIDDEN}};
+} kinds[] = {{causal, SHARES},       {causal, TICKETS},  {causal, IN_PLACE},     {causal, HIDDEN},
+             {causal, CARRY},        {causal, PAIR},     {causal, PAIR_TICKETS}, {two_ranges, SHARES},
+             {two_ranges, IN_PLACE}, {two_ranges, CARRY}};
 
 /* Every occurrence of `from` becomes `to`. kinds: what the emulator may call it; says: what the message also holds. */
 typedef struct mutant {
@@ -215,9 +215,9 @@ static const mutant told_mutants[] = {
      "race", ""},
     {"copies alone fill places of K", SHARES, "mbar_init(shared + K_FULL + 8 * n, 2);",
      "mbar_init(shared + K_FULL + 8 * n, 1);", "race|bad mbarrier|deadlock", ""},
-    {"K is given back before every lane has read the word", HIDDEN, "warp_sync(); // every lane knows",
+    {"K is given back before every lane has read the word", CARRY, "warp_sync(); // every lane knows",
      "// every lane knows", "race", ""},
-    {"one warp gives K back for all", HIDDEN, "if (c.lane == 0) mbar_arrive(c.shared + K_EMPTY",
+    {"one warp gives K back for all", CARRY, "if (c.lane == 0) mbar_arrive(c.shared + K_EMPTY",
      "if (c.leader) for (int n = 0; n < 4; ++n) mbar_arrive(c.shared + K_EMPTY", "race", ""},
     {"the last tile is not told", SHARES, "(more ? 0 : 2)", "0", "deadlock", ""},
     {"tiles' words are told of the wrong place", SHARES, "tell(shared, KEYS_TOLD, K_FULL, told_keys",
