@@ -27,6 +27,7 @@ local function layout(v, s)
   m.v_offset = m.k_offset + s.stages * m.k_bytes
   m.total = m.v_offset + s.stages * m.v_bytes
   m.row_tiles = s.tile_m // (16 * s.warps) -- 16-row tiles of a warp
+  m.told = 0 -- words on tiles from a producer: every warp walks for itself
   return m
 end
 

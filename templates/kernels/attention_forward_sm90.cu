@@ -13,6 +13,7 @@
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
 //% local leads = cluster and "< CLUSTER" or "== 0"
+//% local fills = mask.walk and "2" or "1" -- the producer's copies, and what it tells of them
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local view = attention.view(mask)
@@ -82,7 +83,12 @@ constexpr int P_WIDTH = $(layout.p.width), P_ROW_BYTES = $(layout.p.bytes), P_PA
 constexpr int P_OFFSET = $(layout.p_offset);
 //% end
 
+//% if mask.walk then
+// mbarriers: a full one counts the producer and its bytes, one of Q or K also what is told of it; an empty one those
+// who are done.
+//% else
 // mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
+//% end
 constexpr int Q_FULL = $(layout.barriers), Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
 constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
 constexpr int V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
@@ -92,6 +98,10 @@ constexpr int TICKET_FULL = V_EMPTY + 8 * STAGES, TICKET_EMPTY = TICKET_FULL + 8
 constexpr int TICKET_OFFSET = $(layout.ticket_offset);
 //% end
 
+//% if layout.told > 0 then
+constexpr int KEYS_TOLD = $(layout.told_offset), ROWS_TOLD = KEYS_TOLD + 4 * STAGES; // a word for every place
+
+//% end
 //% if layout.parts > 0 then
 constexpr int KEY_PARTS = $(layout.parts); // of the mask, for every key of a stage: 4 bytes each
 constexpr int PARTS_OFFSET = $(layout.parts_offset);
@@ -131,6 +141,10 @@ constexpr int ROWS_DONE = 4;
 
 //% include "parts/ring_sm90.cu"
 
+//% if mask.walk then
+//%   include "parts/tile_told_sm90.cu"
+
+//% end
 //% include "parts/tile_order_sm90.cu"
 
 //% if cluster then
@@ -178,11 +192,13 @@ static __device__ __forceinline__ void fetch_key_parts(
 
 //% end
 //% if mask.walk then
-// One warp walks through the tiles of K and V that the consumers will ask for, in their order; its first lane fetches
-// them.
+// One warp walks through the tiles of keys that the mask lets see; its first lane fetches tiles of Q, K and V, and
+// tells the consumers which they are.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
   ring<STAGES> key_ring, value_ring;
+  ring<Q_BUFFERS> told_rows;
+  ring<STAGES> told_keys;
   work_queue queue;
   const int lane = threadIdx.x;
   for (;;) {
@@ -198,10 +214,13 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     const int hk = work.h / GROUP, position = $(position);
     //% end
     tile_walk walk = start_walk(p, work.row_begin, $(view.argument), work.h, hk, work.b, lane);
-    int before = -1; // V comes one tile behind K
+    told_tile before; // V comes one tile behind K, and so does what is told
+    bool first = true;
     for (bool more = true; more; warp_sync()) {
+      find_tiles(p, walk, work.row_begin, $(view.argument), work.h, hk, work.b, lane);
       more = walk.more();
       const int tile = walk.tile();
+      if (lane == 0 && !first) tell(shared, KEYS_TOLD, K_FULL, told_keys, before.word | (more ? 0 : 2));
       //% if layout.parts > 0 then
       if (more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane$(view.also_argument));
       if (more && lane > 0) key_ring.advance(); // the first lane's advances as it loads
@@ -209,11 +228,15 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (lane == 0) {
         if (more) load_key(p, shared, key_ring, tile, hk, work.b$(view.also_argument));
         else ask_for_work(p, queue);
-        if (before >= 0) load_value(p, shared, value_ring, before, hk, work.b$(view.also_argument));
-        else load_query(p, shared, query_ring, work.row_begin, $(query_head), work.b$(view.also_argument));
+        if (first) {
+          load_query(p, shared, query_ring, work.row_begin, $(query_head), work.b$(view.also_argument));
+          tell(shared, ROWS_TOLD, Q_FULL, told_rows, more);
+        } else {
+          load_value(p, shared, value_ring, before.number(), hk, work.b$(view.also_argument));
+        }
       }
-      before = tile;
-      if (more) next_tile(p, walk, work.row_begin, $(view.argument), work.h, hk, work.b, lane);
+      first = false;
+      if (more) before.word = 4 * tile + walk.masked(), walk.visited &= ~(1u << walk.bit());
     }
   }
 }
@@ -249,18 +272,15 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
 //% if free_tiles and lower_edge then first_masked = "tile < work.tiles.free_begin || " .. first_masked end
 //% local edge_step = carry and "step<true>" or "step"
 //% local free_step = carry and "step<false>" or "step"
+//% local tile_argument = mask.walk and "" or ", tile"
 //% local edge_masked = carry and first_masked or "true"
 //% local crossing = carry and "c.crossing || " or ""
 // All tiles of a work but the first, from the last key to the first one.
-//% local walk_parameter = mask.walk and "tile_walk &walk" or "int tile"
-//% local walk_on = "next_tile(p, walk, work.row_begin, work." .. view.argument .. ", work.h, work.hk, work.b, c.lane)"
+//% local tile_parameter = mask.walk and "" or ", int tile"
 static __device__ __forceinline__ void middle_steps(
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), $(walk_parameter)) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter)$(tile_parameter)) {
   //% if mask.walk then
-  for (; walk.more(); $(walk_on)) {
-    if (walk.masked()) step(c, p, work, query, walk.tile(), true);
-    else step(c, p, work, query, walk.tile(), false);
-  }
+  while ($(crossing)!c.tile.last()) $(edge_step)(c, p, work, query);
   //% elseif not free_tiles then
   for (; $(crossing)tile >= work.tiles.begin; --tile) $(edge_step)(c, p, work, query, tile, true);
   //% elseif lower_edge then
@@ -290,22 +310,21 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   unsigned number = take_work(p, shared, queue, c.lane);
   while (number < work_count(p)) {
     row_work work = work_rows(p, c, work_of(p, number));
+    //% if mask.walk then
+    const bool some = await_rows(c);
+    //% end
     //% if query_in_registers then
     query_fragments query;
     take_query(c, query);
-    //% else
+    //% elseif not mask.walk then
     mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
     //% end
-    //% if mask.walk then
-    tile_walk walk = start_walk(p, work.row_begin, work.$(view.argument), work.h, work.hk, work.b, c.lane);
-    //% end
-    if ($(mask.walk and "walk.more()" or "work.tiles.begin < work.tiles.end")) {
+    if ($(mask.walk and "some" or "work.tiles.begin < work.tiles.end")) {
       //% if not query_in_registers then
       unsigned long long query = query_descriptor(shared, c.queries.stage(), warpgroup);
       //% end
       //% if mask.walk then
-      first_step(c, p, work, query, walk.tile(), walk.masked());
-      $(walk_on);
+      first_step(c, p, work, query);
       //% else
       int tile = work.tiles.end - 1;
       first_step(c, p, work, query, tile, $(first_masked));
@@ -314,25 +333,33 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
       //% if carry then
       c.crossing = false;
       for (;;) { // from work to work
-        middle_steps(c, p, work, query, tile);
+        middle_steps(c, p, work, query$(tile_argument));
         //% if not query_in_registers then
         release_query(c);
         //% end
         number = take_work(p, shared, queue, c.lane);
         if (number >= work_count(p)) break;
         const row_work next = work_rows(p, c, work_of(p, number));
+        //% if mask.walk then
+        if (!await_rows(c)) break;
+        c.done = work, c.crossing = true;
+        work = next;
+        //% else
         if (next.tiles.begin >= next.tiles.end) break;
         c.done = work, c.crossing = true;
         work = next, tile = work.tiles.end - 1;
+        //% end
         //% if query_in_registers then
         take_query(c, query);
         //% else
         query = query_descriptor(shared, c.queries.stage(), warpgroup);
+        //%   if not mask.walk then
         mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+        //%   end
         //% end
       }
       //% else
-      middle_steps(c, p, work, query, $(mask.walk and "walk" or "tile"));
+      middle_steps(c, p, work, query$(tile_argument));
       //%   if not layout.alias then
       //%     if not query_in_registers then
       release_query(c);
@@ -372,13 +399,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   const int warpgroup = warp_uniform(threadIdx.x / 128); // 0 produces
   if (threadIdx.x == 0) {
     for (int n = 0; n < Q_BUFFERS; ++n) {
-      mbar_init(shared + Q_FULL + 8 * n, 1);
+      mbar_init(shared + Q_FULL + 8 * n, $(fills));
       mbar_init(shared + Q_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
     }
     for (int n = 0; n < STAGES; ++n) {
-      mbar_init(shared + K_FULL + 8 * n, 1);
+      mbar_init(shared + K_FULL + 8 * n, $(fills));
       //% if layout.parts > 0 then
       mbar_init(shared + K_EMPTY + 8 * n, 4 * WARPGROUPS); // warps, each having read the mask's parts
+      //% elseif mask.walk then
+      mbar_init(shared + K_EMPTY + 8 * n, 4 * WARPGROUPS); // warps, each having read what was told
       //% else
       mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS$(releases));
       //% end

@@ -57,12 +57,15 @@ local function layout(v, s)
   m.barriers = m.p_offset + s.p_shared * m.tile_m * m.p.bytes * m.p.count
   m.tickets = s.scheduler == 2 and 2 or 0 -- work numbers on their way to the consumers
   m.ticket_offset = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages + 2 * m.tickets)
+  -- Where tiles are walked through, the producer tells of every place of Q and K what it found.
+  m.told_offset = m.ticket_offset + 4 * m.tickets
+  m.told = mask.walk and s.stages + s.q_buffers or 0
   -- What the mask reads by key alone comes with the tile of K, where there is room for it.
-  m.parts_offset = round_up(m.ticket_offset + 4 * m.tickets, 16)
+  m.parts_offset = round_up(m.told_offset + 4 * m.told, 16)
   local parts_bytes = s.stages * #mask.keys * s.tile_n * 4
   m.parts = mask.walk and not mask.by_limits and m.parts_offset + parts_bytes <= arch.shared_per_block and #mask.keys
     or 0
-  m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.ticket_offset + 4 * m.tickets
+  m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.told_offset + 4 * m.told
   m.budget = budget(s.warpgroups, m.parts)
   return m
 end
@@ -238,9 +241,7 @@ return {
     if s.carry == 1 and s.q_buffers == 1 and s.q_registers == 0 then
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
     end
-    if mask.walk and (s.carry == 1 or s.cluster > 1) then
-      return false, (s.carry == 1 and "carry = 1" or "cluster = 2") .. " needs a mask whose tiles of keys are one range"
-    end
+    if mask.walk and s.cluster > 1 then return false, "cluster = 2 needs a mask whose tiles of keys are one range" end
     if m.packed and mask.dilation then
       return false, "pack = 1: a tensor map has five dimensions; residues and the heads of a group want six"
     end
@@ -279,6 +280,8 @@ return {
     region("mbarriers", m.barriers, m.ticket_offset, "8 bytes each")
     region("tickets", m.ticket_offset, m.ticket_offset + 4 * m.tickets,
            "work numbers on their way from the producer to the consumers")
+    region("told", m.told_offset, m.told_offset + 4 * m.told,
+           "what the producer found: a word on every tile of K, and of Q")
     region("mask", m.parts_offset, m.total, s.stages .. " x " .. m.parts .. " numbers for every key of a tile")
     local scores = m.tile_m * s.tile_n
     lines[#lines + 1] = "roles: one producer thread (" .. b.producer .. " registers), " .. s.warpgroups ..

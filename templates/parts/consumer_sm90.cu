@@ -17,6 +17,8 @@
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
 //% local view = attention.view(mask)
 //% local place = "work." .. view.argument
+//% local tile_parameter = mask.walk and "" or ", int tile, bool masked" -- else the producer tells
+//% local tile_argument = mask.walk and "c.tile.number(), c.tile.masked()" or "tile, masked"
 //% local also = mask.dilation and ", work.view" or ""
 //% local arrive, at = cluster and "mbar_arrive_remote" or "mbar_arrive", cluster and ", c.lane" or ""
 // A tile of rows as its consumers see it.
@@ -28,9 +30,7 @@ struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
   //% end
   $(packed and "packed_row warp_row;" or "int warp_row;          ") // the warp's first row
-  //% if mask.walk then
-  int row_begin; // of the tile of rows
-  //% else
+  //% if not mask.walk then
   tile_range tiles;
   //% end
 };
@@ -46,6 +46,9 @@ struct consumer {
   //% end
   ring<Q_BUFFERS> queries;
   ring<STAGES> keys, values;
+  //% if mask.walk then
+  told_tile tile; // whose scores these are
+  //% end
 
   float scores[ROW_TILES][N_TILES][4];
   //% if not p_shared then
@@ -82,9 +85,7 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   //% else
   work.warp_row = item.row_begin + warp_row(c);
   //% end
-  //% if mask.walk then
-  work.row_begin = item.row_begin;
-  //% else
+  //% if not mask.walk then
   work.tiles = $(tiles_of)(p, item.row_begin, $(place), work.h, work.hk, work.b);
   //% end
   return work;
@@ -126,6 +127,9 @@ static __device__ __forceinline__ void issue_scores(consumer &c, $(query_paramet
   //% if turns_at_products then
   take_turn(c);
   //% end
+  //% if mask.walk then
+  c.tile.word = hear(KEYS_TOLD, c.keys);
+  //% end
   wgmma_fence();
   multiply_query_key(c.scores, query, key_descriptor(c.shared, c.keys.stage()));
   wgmma_commit();
@@ -146,7 +150,11 @@ static __device__ __forceinline__ void issue_output(consumer &c) {
 // The products have been waited for: their results may be touched, their stages filled again.
 static __device__ __forceinline__ void take_scores(consumer &c) {
   keep(c.scores);
-  //% if layout.parts == 0 then
+  //% if mask.walk and layout.parts == 0 then
+  warp_sync(); // every lane knows what was told of the tile
+  if (c.lane == 0) mbar_arrive(c.shared + K_EMPTY + 8 * c.keys.stage());
+  c.keys.advance();
+  //% elseif layout.parts == 0 then
   if (c.leader) $(arrive)(c.shared + K_EMPTY + 8 * c.keys.stage()$(at));
   c.keys.advance();
   //% end
@@ -180,6 +188,14 @@ static __device__ __forceinline__ void release_query(consumer &c) {
   c.queries.advance();
 }
 
+//% if mask.walk then
+// The tile of Q is there: whether its rows see any tile of keys.
+static __device__ __forceinline__ bool await_rows(const consumer &c) {
+  mbar_wait(c.shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+  return hear(ROWS_TOLD, c.queries) != 0;
+}
+
+//% end
 //% if query_in_registers then
 // The warp's rows of Q move to its registers$(layout.alias and "" or ": the next tile's may take their place").
 static __device__ __forceinline__ void take_query(consumer &c, query_fragments &query) {
@@ -222,11 +238,11 @@ static __device__ __forceinline__ void softmax(
 //% if overlap == 0 then
 // A tile: Q K^T, softmax and P V one after the other.
 static __device__ __forceinline__ void step(
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter)$(tile_parameter)) {
   issue_scores(c, query);
   wgmma_wait_0();
   take_scores(c);
-  softmax(c, p, work, tile, masked);
+  softmax(c, p, work, $(tile_argument));
   round_probabilities($(rounded));
   if (c.moved) rescale_output(c.output, c.rescale);
   wait_for(c, V_FULL, c.values);
@@ -237,15 +253,15 @@ static __device__ __forceinline__ void step(
 
 // The first tile of a work.
 static __device__ __forceinline__ void first_step(
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter)$(tile_parameter)) {
   clear_output(c.output);
   start_rows(c.rows);
-  step(c, p, work, query, tile, masked);
+  step(c, p, work, query$(mask.walk and "" or ", tile, masked"));
 }
 //% else
 // The first tile of a work: no P V runs beside it.
 static __device__ __forceinline__ void first_step(
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter)$(tile_parameter)) {
   clear_output(c.output);
   start_rows(c.rows);
   issue_scores(c, query);
@@ -254,7 +270,7 @@ static __device__ __forceinline__ void first_step(
   //% end
   wgmma_wait_0();
   take_scores(c);
-  softmax(c, p, work, tile, masked);
+  softmax(c, p, work, $(tile_argument));
   round_probabilities($(rounded));
   c.moved = false; // there is no output yet
 }
@@ -274,7 +290,7 @@ template <bool MAY_CROSS> static __device__ __forceinline__ void step(
 // Any other tile: its scores are multiplied while P V of the tile before is still running.$(softmax_waits)
 static __device__ __forceinline__ void step(
 //% end
-    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter), int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, $(query_parameter)$(tile_parameter)) {
   issue_scores(c, query);
   //% if hidden_rescale then
   if (c.moved) rescale_output(c.output, c.rescale);
@@ -294,7 +310,7 @@ static __device__ __forceinline__ void step(
   const row_state done_rows = c.rows;
   if (MAY_CROSS && c.crossing) start_rows(c.rows);
   //% end
-  softmax(c, p, work, tile, masked);
+  softmax(c, p, work, $(tile_argument));
   //% if overlap == 1 then
   wgmma_wait_0();
   take_output(c);

@@ -1,7 +1,9 @@
 //%% The tiles of keys that the rows of a tile see, one by one from the last to the first, where they are no single
 //%% range. They come in words of 32 tiles: a bit for a tile that must be visited, one for a tile in which every row
 //%% sees every key. A word is derived from intervals (mask.walk "intervals"), asked of the box program, a tile a lane
-//%% ("boxes"), or read from the map that qkv_plan_map made ("map"). All lanes of a warp walk together.
+//%% ("boxes"), or read from the map that qkv_plan_map made ("map"). All lanes of a warp walk together. On Hopper the
+//%% producer walks alone, and looks for tiles in one place of its loop: less code.
+//% local alone = kernel.layout.told > 0
 //% local packed = kernel.layout.packed
 //% local queries = packed and "TILE_QUERIES" or "TILE_M"
 //% local by_head = packed and variant.mask_symbols.h -- the heads of a tile see different keys
@@ -146,6 +148,9 @@ static __device__ __forceinline__ void find_tiles(
   //% end
 }
 
+//% if alone then
+// Ahead of the first tile: find_tiles goes there.
+//% end
 static __device__ __forceinline__ tile_walk start_walk(
     const qkv_params &p, $(place)) {
   tile_walk walk;
@@ -172,12 +177,16 @@ static __device__ __forceinline__ tile_walk start_walk(
   walk.word = max(end, begin), walk.lowest = begin;
   //% end
   walk.visited = walk.whole = 0;
+  //% if not alone then
   find_tiles(p, walk, $(here));
+  //% end
   return walk;
 }
+//% if not alone then
 
 static __device__ __forceinline__ void next_tile(
     const qkv_params &p, tile_walk &walk, $(place)) {
   walk.visited &= ~(1u << walk.bit());
   if (walk.visited == 0) find_tiles(p, walk, $(here));
 }
+//% end

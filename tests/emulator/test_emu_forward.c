@@ -7,7 +7,9 @@
 enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 1, SEEDS = 4 };
 
 static const char spec_text[] = "qkvc: 1\nname: mutant\n"
-                                "attention: {heads: 3, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n";
+                                "attention: {heads: 3, dim: 64, dtype: bf16, mask: \"%s\"}\noutputs: [o, lse]\n";
+/* One range of tiles of keys; two, which the producer walks through. */
+static const char causal[] = "causal", two_ranges[] = "causal and (q - k < 20 or k < 4)";
 
 /* ---- The mutants ---- */
 
@@ -23,12 +25,18 @@ static const char spec_text[] = "qkvc: 1\nname: mutant\n"
 #define PAIR_TICKETS                                                                                                   \
   "warpgroups=1,tile_n=32,stages=2,order=0,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2,cluster=2"
 
-static const char *const schedules[] = {SHARES, TICKETS, IN_PLACE, HIDDEN, CARRY, PAIR, PAIR_TICKETS};
+static const struct kind {
+  const char *mask, *schedule;
+} kinds[] = {{causal, SHARES},       {causal, TICKETS},  {causal, IN_PLACE},     {causal, HIDDEN},
+             {causal, CARRY},        {causal, PAIR},     {causal, PAIR_TICKETS}, {two_ranges, SHARES},
+             {two_ranges, IN_PLACE}, {two_ranges, CARRY}};
 
 /* Every occurrence of `from` becomes `to`. kinds: what the emulator may call it; says: what the message also holds. */
-static const struct mutant {
+typedef struct mutant {
   const char *fault, *schedule, *from, *to, *kinds, *says;
-} mutants[] = {
+} mutant;
+
+static const mutant mutants[] = {
     {"nobody waits for K", SHARES, "wait_for(c, K_FULL, c.keys);", "", "race", ""},
     {"nobody waits for V", SHARES, "wait_for(c, V_FULL, c.values);", "", "race", ""},
     {"nobody waits for the last V", SHARES,
@@ -175,7 +183,46 @@ static const struct mutant {
      "      store_remote_u32(shared + TICKET_OFFSET + 4 * stage, number, cta);",
      "race", ""},
 };
-enum { MUTANTS = sizeof mutants / sizeof *mutants };
+
+/* Of the words that the producer tells of tiles, with two ranges of keys. */
+static const mutant told_mutants[] = {
+    {"a tile's word is read before K is waited for", SHARES,
+     "wait_for(c, K_FULL, c.keys);\n"
+     "  take_turn(c);\n"
+     "  c.tile.word = hear(KEYS_TOLD, c.keys);",
+     "c.tile.word = hear(KEYS_TOLD, c.keys);\n"
+     "  wait_for(c, K_FULL, c.keys);\n"
+     "  take_turn(c);",
+     "race|deadlock", ""},
+    {"a tile's word is read before the turn", SHARES,
+     "take_turn(c);\n"
+     "  c.tile.word = hear(KEYS_TOLD, c.keys);",
+     "c.tile.word = hear(KEYS_TOLD, c.keys);\n"
+     "  take_turn(c);",
+     "race|deadlock", ""},
+    {"rows' word is read before Q is waited for", SHARES,
+     "mbar_wait(c.shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());\n"
+     "  return hear(ROWS_TOLD, c.queries) != 0;",
+     "const bool some = hear(ROWS_TOLD, c.queries) != 0;\n"
+     "  mbar_wait(c.shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());\n"
+     "  return some;",
+     "race|deadlock", ""},
+    {"a place is full before it was told of", SHARES,
+     "*(unsigned *)(shared_arena() + words + 4 * told.stage()) = word;\n"
+     "  mbar_arrive(shared + full + 8 * told.stage());",
+     "mbar_arrive(shared + full + 8 * told.stage());\n"
+     "  *(unsigned *)(shared_arena() + words + 4 * told.stage()) = word;",
+     "race", ""},
+    {"copies alone fill places of K", SHARES, "mbar_init(shared + K_FULL + 8 * n, 2);",
+     "mbar_init(shared + K_FULL + 8 * n, 1);", "race|bad mbarrier|deadlock", ""},
+    {"K is given back before every lane has read the word", CARRY, "warp_sync(); // every lane knows",
+     "// every lane knows", "race", ""},
+    {"one warp gives K back for all", CARRY, "if (c.lane == 0) mbar_arrive(c.shared + K_EMPTY",
+     "if (c.leader) for (int n = 0; n < 4; ++n) mbar_arrive(c.shared + K_EMPTY", "race", ""},
+    {"the last tile is not told", SHARES, "(more ? 0 : 2)", "0", "deadlock", ""},
+    {"tiles' words are told of the wrong place", SHARES, "tell(shared, KEYS_TOLD, K_FULL, told_keys",
+     "tell(shared, KEYS_TOLD, K_FULL, key_ring", "deadlock|bad mbarrier|race", ""},
+};
 
 /* ---- Generating and running ---- */
 
@@ -193,14 +240,16 @@ static char *edited(const char *source, const char *from, const char *to) {
   return out.bytes;
 }
 
-static gen_kernel *generate(const char *schedule) {
+static gen_kernel *generate(const char *mask, const char *schedule) {
   arena *memory = arena_new();
   diags d;
   spec *s = NULL;
   gen_kernel *k = NULL;
   gen_error error = {0};
-  diags_init(&d, memory, "<test>", spec_text, strlen(spec_text));
-  assert_true(spec_parse(spec_text, strlen(spec_text), &d, &s));
+  char yaml[sizeof spec_text + sizeof two_ranges];
+  snprintf(yaml, sizeof yaml, spec_text, mask);
+  diags_init(&d, memory, "<test>", yaml, strlen(yaml));
+  assert_true(spec_parse(yaml, strlen(yaml), &d, &s));
   gen_request request = {.arch = arch_find("sm_90a"), .family = "attention_forward_sm90", .schedule = schedule};
   if (gen_render(s, &request, &k, &error) != GEN_OK)
     fail_msg("%s: %s", schedule, error.message);
@@ -305,19 +354,19 @@ static qkv_status run(const manifest *m, uint64_t seed) {
 
 static void test_unchanged_sources_are_clean(void **state) {
   (void)state;
-  for (size_t n = 0; n < sizeof schedules / sizeof *schedules; n++) {
-    gen_kernel *k = generate(schedules[n]);
+  for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
+    gen_kernel *k = generate(kinds[n].mask, kinds[n].schedule);
     assert_int_equal(fixture_compile(k->source.bytes), 0);
     for (int seed = 0; seed < SEEDS; seed++)
       if (run(&k->manifest, (uint64_t)seed))
-        fail_msg("%s, seed %d: %s", schedules[n], seed, error_message());
+        fail_msg("%s, %s, seed %d: %s", kinds[n].mask, kinds[n].schedule, seed, error_message());
     image_free(&fixture_image);
     gen_kernel_free(k);
   }
 }
 
 /* How many of the seeds report the fault; -1 after a report of something else. */
-static int seeds_that_tell(const struct mutant *m, const gen_kernel *k) {
+static int seeds_that_tell(const mutant *m, const gen_kernel *k) {
   int told = 0;
   for (int seed = 0; seed < SEEDS; seed++) {
     qkv_status status = run(&k->manifest, (uint64_t)seed);
@@ -335,18 +384,18 @@ static int seeds_that_tell(const struct mutant *m, const gen_kernel *k) {
   return told;
 }
 
-static void test_mutants_are_named(void **state) {
-  (void)state;
+static void check_mutants(const mutant *table, int count, const char *mask) {
   int wrong = 0, told = 0;
-  for (int n = 0; n < MUTANTS; n++) {
-    gen_kernel *k = generate(mutants[n].schedule);
-    char *source = edited(k->source.bytes, mutants[n].from, mutants[n].to);
+  for (int n = 0; n < count; n++) {
+    const mutant *m = &table[n];
+    gen_kernel *k = generate(mask, m->schedule);
+    char *source = edited(k->source.bytes, m->from, m->to);
     if (!source) {
-      print_error("%s: the source no longer has \"%s\"\n", mutants[n].fault, mutants[n].from);
+      print_error("%s: the source no longer has \"%s\"\n", m->fault, m->from);
       wrong++;
     } else {
       assert_int_equal(fixture_compile(source), 0);
-      int seeds = seeds_that_tell(&mutants[n], k);
+      int seeds = seeds_that_tell(m, k);
       wrong += seeds <= 0;
       told += seeds;
       image_free(&fixture_image);
@@ -354,14 +403,25 @@ static void test_mutants_are_named(void **state) {
     }
     gen_kernel_free(k);
   }
-  print_message("%d mutants, named in %d of %d runs\n", MUTANTS, told, MUTANTS * SEEDS);
+  print_message("%d mutants, named in %d of %d runs\n", count, told, count * SEEDS);
   assert_int_equal(wrong, 0);
+}
+
+static void test_mutants_are_named(void **state) {
+  (void)state;
+  check_mutants(mutants, sizeof mutants / sizeof *mutants, causal);
+}
+
+static void test_mutants_of_told_tiles_are_named(void **state) {
+  (void)state;
+  check_mutants(told_mutants, sizeof told_mutants / sizeof *told_mutants, two_ranges);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_unchanged_sources_are_clean),
       cmocka_unit_test(test_mutants_are_named),
+      cmocka_unit_test(test_mutants_of_told_tiles_are_named),
   };
   return cmocka_run_group_tests(tests, setup, NULL);
 }

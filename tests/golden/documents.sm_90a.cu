@@ -30,7 +30,7 @@
 //
 // schedule: warpgroups=1,tile_n=32,stages=3,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
 //   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=0,cluster=1
-// resources: 49712 bytes of shared memory, 256 threads, about 255 registers a thread
+// resources: 49728 bytes of shared memory, 256 threads, about 255 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  16384   2 x 64 rows of 1 x 128 bytes, swizzled
 //   K           16384 ..  28672   3 x 32 rows of 1 x 128 bytes, swizzled
@@ -38,7 +38,8 @@
 //   O           40960 ..  49152   64 rows of 1 x 128 bytes, swizzled
 //   mbarriers   49152 ..  49312   8 bytes each
 //   tickets     49312 ..  49320   work numbers on their way from the producer to the consumers
-//   mask        49328 ..  49712   3 x 1 numbers for every key of a tile
+//   told        49320 ..  49340   what the producer found: a word on every tile of K, and of Q
+//   mask        49344 ..  49728   3 x 1 numbers for every key of a tile
 // roles: one producer thread (56 registers), 1 consumer warpgroups of 64 rows (240)
 // a tile: 524288 FLOPs, 2048 exponentials
 
@@ -72,7 +73,8 @@ constexpr int V_OFFSET = K_OFFSET + STAGES * K_BYTES;
 constexpr int O_PANEL = TILE_M * V_ROW_BYTES;
 constexpr int O_OFFSET = 40960;
 
-// mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
+// mbarriers: a full one counts the producer and its bytes, one of Q or K also what is told of it; an empty one those
+// who are done.
 constexpr int Q_FULL = 49152, Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
 constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
 constexpr int V_FULL = K_EMPTY + 8 * STAGES, V_EMPTY = V_FULL + 8 * STAGES;
@@ -80,8 +82,10 @@ constexpr int TICKETS = 2; // work numbers on their way from the producer to the
 constexpr int TICKET_FULL = V_EMPTY + 8 * STAGES, TICKET_EMPTY = TICKET_FULL + 8 * TICKETS;
 constexpr int TICKET_OFFSET = 49312;
 
+constexpr int KEYS_TOLD = 49320, ROWS_TOLD = KEYS_TOLD + 4 * STAGES; // a word for every place
+
 constexpr int KEY_PARTS = 1; // of the mask, for every key of a stage: 4 bytes each
-constexpr int PARTS_OFFSET = 49328;
+constexpr int PARTS_OFFSET = 49344;
 
 
 #ifndef QKV_EMU // the emulator's header has its own
@@ -521,6 +525,7 @@ static __device__ __forceinline__ void find_tiles(
   }
 }
 
+// Ahead of the first tile: find_tiles goes there.
 static __device__ __forceinline__ tile_walk start_walk(
     const qkv_params &p, int row_begin, int position, int h, int hk, int b, int lane) {
   tile_walk walk;
@@ -531,14 +536,7 @@ static __device__ __forceinline__ tile_walk start_walk(
   const int begin = key_begin / (32 * TILE_N), end = (key_end + 32 * TILE_N - 1) / (32 * TILE_N); // words
   walk.word = max(end, begin), walk.lowest = begin;
   walk.visited = walk.whole = 0;
-  find_tiles(p, walk, row_begin, position, h, hk, b, lane);
   return walk;
-}
-
-static __device__ __forceinline__ void next_tile(
-    const qkv_params &p, tile_walk &walk, int row_begin, int position, int h, int hk, int b, int lane) {
-  walk.visited &= ~(1u << walk.bit());
-  if (walk.visited == 0) find_tiles(p, walk, row_begin, position, h, hk, b, lane);
 }
 
 // Where a ring of places in shared memory stands: the place whose turn it is, and the parity of its phase.
@@ -552,6 +550,28 @@ template <int STAGES> struct ring {
     if (++place == STAGES && !COUNTS) place = 0, turn ^= 1;
   }
 };
+
+// Of a tile of keys: its number, whether the mask is to be asked, and whether it is the last of its tile of rows.
+struct told_tile {
+  unsigned word = 0;
+
+  __device__ __forceinline__ int number() const { return word >> 2; }
+  __device__ __forceinline__ bool masked() const { return word & 1; }
+  __device__ __forceinline__ bool last() const { return word & 2; }
+};
+
+// Tells a word to those who wait for a place of a ring, whose copies have been ordered.
+template <int PLACES> static __device__ __forceinline__ void tell(
+    unsigned shared, int words, int full, ring<PLACES> &told, unsigned word) {
+  *(unsigned *)(shared_arena() + words + 4 * told.stage()) = word;
+  mbar_arrive(shared + full + 8 * told.stage());
+  told.advance();
+}
+
+// The word told of a full place.
+template <int PLACES> static __device__ __forceinline__ unsigned hear(int words, const ring<PLACES> &ring) {
+  return *(const unsigned *)(shared_arena() + words + 4 * ring.stage());
+}
 
 // A tile of rows.
 struct work_item {
@@ -914,7 +934,6 @@ static __device__ __forceinline__ void store_output(
 struct row_work {
   int h, hk, b, position; // position: of query row 0 in the KV sequence
   int warp_row;           // the warp's first row
-  int row_begin; // of the tile of rows
 };
 
 // What a consumer warpgroup holds in registers.
@@ -924,6 +943,7 @@ struct consumer {
   bool leader; // the warpgroup's thread that gives stages back
   ring<Q_BUFFERS> queries;
   ring<STAGES> keys, values;
+  told_tile tile; // whose scores these are
 
   float scores[ROW_TILES][N_TILES][4];
   unsigned probabilities[PV_STEPS][4]; // of the tile before
@@ -943,7 +963,6 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   work.h = item.h, work.hk = item.h / GROUP, work.b = item.b;
   work.position = p.len_k - p.len_q;
   work.warp_row = item.row_begin + warp_row(c);
-  work.row_begin = item.row_begin;
   return work;
 }
 
@@ -959,6 +978,7 @@ static __device__ __forceinline__ void wait_for(const consumer &c, int full, con
 static __device__ __forceinline__ void issue_scores(consumer &c, unsigned long long query) {
   wait_for(c, K_FULL, c.keys);
   take_turn(c);
+  c.tile.word = hear(KEYS_TOLD, c.keys);
   wgmma_fence();
   multiply_query_key(c.scores, query, key_descriptor(c.shared, c.keys.stage()));
   wgmma_commit();
@@ -996,6 +1016,12 @@ static __device__ __forceinline__ void release_query(consumer &c) {
   c.queries.advance();
 }
 
+// The tile of Q is there: whether its rows see any tile of keys.
+static __device__ __forceinline__ bool await_rows(const consumer &c) {
+  mbar_wait(c.shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
+  return hear(ROWS_TOLD, c.queries) != 0;
+}
+
 // Products to probabilities.
 static __device__ __forceinline__ void softmax(
     consumer &c, const qkv_params &p, const row_work &work, int tile, bool masked) {
@@ -1010,28 +1036,28 @@ static __device__ __forceinline__ void softmax(
 
 // The first tile of a work: no P V runs beside it.
 static __device__ __forceinline__ void first_step(
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query) {
   clear_output(c.output);
   start_rows(c.rows);
   issue_scores(c, query);
   pass_turn(c);
   wgmma_wait_0();
   take_scores(c);
-  softmax(c, p, work, tile, masked);
+  softmax(c, p, work, c.tile.number(), c.tile.masked());
   round_probabilities(c.probabilities, c.scores);
   c.moved = false; // there is no output yet
 }
 
 // Any other tile: its scores are multiplied while P V of the tile before is still running.
 static __device__ __forceinline__ void step(
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, int tile, bool masked) {
+    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query) {
   issue_scores(c, query);
   wait_for(c, V_FULL, c.values);
   issue_output(c);
   pass_turn(c);
   wgmma_wait_1();
   take_scores(c);
-  softmax(c, p, work, tile, masked);
+  softmax(c, p, work, c.tile.number(), c.tile.masked());
   wgmma_wait_0();
   take_output(c);
   round_probabilities(c.probabilities, c.scores);
@@ -1067,11 +1093,13 @@ static __device__ __forceinline__ void fetch_key_parts(
   warp_sync();
 }
 
-// One warp walks through the tiles of K and V that the consumers will ask for, in their order; its first lane fetches
-// them.
+// One warp walks through the tiles of keys that the mask lets see; its first lane fetches tiles of Q, K and V, and
+// tells the consumers which they are.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
   ring<STAGES> key_ring, value_ring;
+  ring<Q_BUFFERS> told_rows;
+  ring<STAGES> told_keys;
   work_queue queue;
   const int lane = threadIdx.x;
   for (;;) {
@@ -1082,31 +1110,35 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP, position = p.len_k - p.len_q;
     tile_walk walk = start_walk(p, work.row_begin, position, work.h, hk, work.b, lane);
-    int before = -1; // V comes one tile behind K
+    told_tile before; // V comes one tile behind K, and so does what is told
+    bool first = true;
     for (bool more = true; more; warp_sync()) {
+      find_tiles(p, walk, work.row_begin, position, work.h, hk, work.b, lane);
       more = walk.more();
       const int tile = walk.tile();
+      if (lane == 0 && !first) tell(shared, KEYS_TOLD, K_FULL, told_keys, before.word | (more ? 0 : 2));
       if (more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane);
       if (more && lane > 0) key_ring.advance(); // the first lane's advances as it loads
       if (lane == 0) {
         if (more) load_key(p, shared, key_ring, tile, hk, work.b);
         else ask_for_work(p, queue);
-        if (before >= 0) load_value(p, shared, value_ring, before, hk, work.b);
-        else load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
+        if (first) {
+          load_query(p, shared, query_ring, work.row_begin, work.h, work.b);
+          tell(shared, ROWS_TOLD, Q_FULL, told_rows, more);
+        } else {
+          load_value(p, shared, value_ring, before.number(), hk, work.b);
+        }
       }
-      before = tile;
-      if (more) next_tile(p, walk, work.row_begin, position, work.h, hk, work.b, lane);
+      first = false;
+      if (more) before.word = 4 * tile + walk.masked(), walk.visited &= ~(1u << walk.bit());
     }
   }
 }
 
 // All tiles of a work but the first, from the last key to the first one.
 static __device__ __forceinline__ void middle_steps(
-    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query, tile_walk &walk) {
-  for (; walk.more(); next_tile(p, walk, work.row_begin, work.position, work.h, work.hk, work.b, c.lane)) {
-    if (walk.masked()) step(c, p, work, query, walk.tile(), true);
-    else step(c, p, work, query, walk.tile(), false);
-  }
+    consumer &c, const qkv_params &p, const row_work &work, unsigned long long query) {
+  while (!c.tile.last()) step(c, p, work, query);
 }
 
 // A warpgroup's 64 rows of every tile of rows.
@@ -1118,13 +1150,11 @@ static __device__ __forceinline__ void consume(const qkv_params &p, unsigned sha
   unsigned number = take_work(p, shared, queue, c.lane);
   while (number < work_count(p)) {
     row_work work = work_rows(p, c, work_of(p, number));
-    mbar_wait(shared + Q_FULL + 8 * c.queries.stage(), c.queries.parity());
-    tile_walk walk = start_walk(p, work.row_begin, work.position, work.h, work.hk, work.b, c.lane);
-    if (walk.more()) {
+    const bool some = await_rows(c);
+    if (some) {
       unsigned long long query = query_descriptor(shared, c.queries.stage(), warpgroup);
-      first_step(c, p, work, query, walk.tile(), walk.masked());
-      next_tile(p, walk, work.row_begin, work.position, work.h, work.hk, work.b, c.lane);
-      middle_steps(c, p, work, query, walk);
+      first_step(c, p, work, query);
+      middle_steps(c, p, work, query);
       release_query(c);
       number = take_work(p, shared, queue, c.lane);
       last_output(c);
@@ -1144,11 +1174,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   const int warpgroup = warp_uniform(threadIdx.x / 128); // 0 produces
   if (threadIdx.x == 0) {
     for (int n = 0; n < Q_BUFFERS; ++n) {
-      mbar_init(shared + Q_FULL + 8 * n, 1);
+      mbar_init(shared + Q_FULL + 8 * n, 2);
       mbar_init(shared + Q_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
     }
     for (int n = 0; n < STAGES; ++n) {
-      mbar_init(shared + K_FULL + 8 * n, 1);
+      mbar_init(shared + K_FULL + 8 * n, 2);
       mbar_init(shared + K_EMPTY + 8 * n, 4 * WARPGROUPS); // warps, each having read the mask's parts
       mbar_init(shared + V_FULL + 8 * n, 1);
       mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS);
