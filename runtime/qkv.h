@@ -181,8 +181,9 @@ typedef struct qkv_build_options {
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
+  int64_t batch;        /* the same of batch entries */
 } qkv_build_options;
-#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0}
+#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0, 0}
 
 /* The CUDA source. Free with qkv_string_free. */
 QKV_API qkv_status qkv_generate(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, char **source);
@@ -255,7 +256,7 @@ typedef struct qkv_tensor {
 QKV_API qkv_tensor qkv_tensor_dense(void *data, qkv_dtype dtype, int rank, const int64_t *shape);
 
 /* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
- * name). Default schedules may follow a declared len_q: short sequences have others. */
+ * name). Default schedules may follow a declared batch and len_q: short sequences have others. */
 typedef struct qkv_limits {
   size_t size;
   int64_t batch, len_q, len_k;
