@@ -300,11 +300,12 @@ typedef struct qkv_attention_args {
 } qkv_attention_args;
 #define QKV_ATTENTION_ARGS_INIT {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0, 0}
 
-/* Plans. Where data decide which tiles a mask hides, a call first builds a map of tiles in its workspace (`qkvc explain`
- * shows the launch qkv_plan_map). It depends on the sizes and on what the mask reads, not on q, k and v: the calls of
- * further layers may set reuse_plan and skip it, as long as workspace, op, sizes, alignment of the tensors and the mask's
- * parameters are those of the call that built it, and that call comes before on the stream. Masks without such a launch
- * ignore it. */
+/* Plans. Where data decide which tiles a mask hides, a call first builds a map of tiles in its workspace (the launch
+ * qkv_plan_map); where the mask's bounds do not tell which rows see the most keys, an order of tiles of rows
+ * (qkv_plan_counts, qkv_plan_order). Plans depend on the sizes and on what the mask reads, not on q, k and v: the calls of
+ * further layers may set reuse_plan and skip them, as long as workspace, op, sizes, alignment of the tensors and the
+ * mask's parameters are those of the call that planned, and that call comes before on the stream. Masks without such
+ * launches ignore it. */
 
 /* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a CUDA
  * graph. The device's context must be current (it is made current and restored when it is not). */
