@@ -19,7 +19,8 @@ typedef struct gen_request {
   const char *phase;         /* "prefill" (default) or "decode" */
   const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */
-  int64_t len_q;             /* declared maximum of queries an entry; 0: none. Default schedules may follow it */
+  int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */
+  int64_t len_q;             /* the same of queries an entry */
   const char *template_path; /* directory that overrides built-in templates */
 } gen_request;
 

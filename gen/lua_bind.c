@@ -211,6 +211,7 @@ static void set_residue(const binding *b, lua_State *L) {
 
 static void define_mask(const binding *b, lua_State *L) {
   static const char *const forms[] = {"all", "none", "rows", "boxes", "map", "elements"};
+  static const char *const growths[] = {"shrinks", "same", "grows", "unknown"}; /* -1, 0, 1, MASK_BY_ROW */
   lua_newtable(L);
   set_string(L, "form", forms[b->rows.form]);
   set_bool(L, "exact", b->rows.exact);
@@ -227,6 +228,7 @@ static void define_mask(const binding *b, lua_State *L) {
   set_parts(L, "rows", b->mask_parts.rows, b->mask_parts.nrows);
   set_parts(L, "keys", b->mask_parts.keys, b->mask_parts.nkeys);
   set_symbols(L, "rest_symbols", b->mask_parts.rest);
+  set_string(L, "growth", growths[mask_plan_growth(&b->plan, !b->walk) + 1]);
   set_intervals(b, L);
   set_summaries(b, L);
   set_residue(b, L);
@@ -264,6 +266,7 @@ static void define_request(const binding *b, lua_State *L) {
   lua_newtable(L);
   set_bool(L, "unaligned", b->request->unaligned);
   set_string(L, "phase", b->phase);
+  set_int(L, "batch", b->request->batch);
   set_int(L, "len_q", b->request->len_q);
   host_freeze(L, "request", true);
   host_set_global(L, "request");

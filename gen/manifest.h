@@ -15,7 +15,7 @@ enum {
   MANIFEST_MAX_LAUNCHES = 4,
   MANIFEST_MAX_FACTORS = 6,
   MANIFEST_MAX_FIELDS = 160,
-  MANIFEST_MAX_REGIONS = 4,
+  MANIFEST_MAX_REGIONS = 6,
   MANIFEST_MAX_CLUSTER = 8, /* what every GPU with clusters has */
   MANIFEST_MAX_PARAMS = 4096, /* bytes of the parameter struct, as CUDA allows */
   MANIFEST_NAME = 64

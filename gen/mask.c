@@ -74,6 +74,21 @@ bool mask_direction(arena *a, const expr *e, int *direction) {
   }
 }
 
+bool mask_join_growth(const mask_bound *bounds, int count, bool low, int *growth) {
+  for (int n = 0; n < count; n++)
+    if (bounds[n].direction == MASK_BY_ROW ||
+        !mask_join(*growth, low ? -bounds[n].direction : bounds[n].direction, growth))
+      return false;
+  return true;
+}
+
+int mask_rows_growth(const mask_rows *rows) {
+  int growth = 0;
+  bool known = mask_join_growth(rows->low, rows->nlow, true, &growth) &&
+               mask_join_growth(rows->high, rows->nhigh, false, &growth);
+  return known ? growth : MASK_BY_ROW;
+}
+
 void mask_add(arena *a, mask_rows *rows, bool low, const expr *value, int direction) {
   mask_bound *bounds = low ? rows->low : rows->high;
   int *count = low ? &rows->nlow : &rows->nhigh;

@@ -56,6 +56,10 @@ bool mask_is_range(const mask_rows *rows);
 /* Derives the form of `mask` (bool). `bottom_right` says what i means. */
 mask_rows mask_analyse(arena *a, const expr *mask, bool bottom_right);
 
+/* Whether each row's interval holds that of the row before (1), that of the row after (-1), both (0), or neither as far
+ * as the directions of bounds tell (MASK_BY_ROW). The same then goes for the tiles of keys that tiles of rows visit. */
+int mask_rows_growth(const mask_rows *rows);
+
 /* Which extreme of the interval over the rows of a tile. */
 typedef enum mask_edge {
   MASK_VISIT_BEGIN, /* least low over the rows: no row sees a key before it */
@@ -110,6 +114,9 @@ bool mask_interval_by_row(const mask_intervals *m, int interval, bool low);
  * range of an inexact interval is empty. A tile is free of the mask when it lies in the full range of one interval. */
 const expr *mask_interval_edge(arena *a, const mask_intervals *m, int interval, mask_edge edge);
 
+/* As mask_rows_growth, of the unions of the intervals. */
+int mask_intervals_growth(const mask_intervals *m);
+
 /* ---- proofs (mask_proof.c) ---- */
 
 /* The greatest lengths and the greatest magnitudes of int parameters that a caller admits; at most 2^31 - 1. */
@@ -152,5 +159,8 @@ typedef struct mask_plan {
 
 /* `heads_vary`: the rows of one tile belong to several query heads (those of one KV head). */
 mask_plan mask_make_plan(arena *a, const expr *mask, const expr_param *params, bool bottom_right, bool heads_vary);
+
+/* mask_rows_growth of what kernels visit: the hull (`by_hull`), the intervals, or what a box program finds. */
+int mask_plan_growth(const mask_plan *p, bool by_hull);
 
 #endif

@@ -15,6 +15,8 @@ void mask_add(arena *a, mask_rows *rows, bool low, const expr *value, int direct
 void mask_add_condition(arena *a, mask_rows *rows, const expr *condition);
 /* Adds what `sum <= 0` (or `sum == 0`) says about k. `sum` is an int expression in normal form. */
 void mask_solve(arena *a, mask_rows *rows, const expr *sum, bool equal);
+/* Joins into *growth how an interval grows by some of its bounds; false: MASK_BY_ROW. */
+bool mask_join_growth(const mask_bound *bounds, int count, bool low, int *growth);
 /* The operands of a tree of `and` or `or`, added to parts; false when there are more than `most`. */
 bool mask_parts(expr_op op, const expr *e, const expr **parts, int most, int *count);
 

@@ -80,6 +80,15 @@ mask_intervals mask_column_intervals(arena *a, const expr *mask, bool bottom_rig
 
 /* ---- views ---- */
 
+int mask_intervals_growth(const mask_intervals *m) {
+  int growth = 0;
+  for (int n = 0; n < m->count; n++)
+    if (!mask_join_growth(m->items[n].low, m->items[n].nlow, true, &growth) ||
+        !mask_join_growth(m->items[n].high, m->items[n].nhigh, false, &growth))
+      return MASK_BY_ROW;
+  return growth;
+}
+
 const expr *mask_interval_side(arena *a, const mask_intervals *m, int interval, bool low) {
   const expr *side = mask_side(a, &m->items[interval], low), *open = low ? m->begin : m->end;
   return side ? expr_normalise(a, expr_make(a, low ? EXPR_MAX : EXPR_MIN, side, open, NULL)) : open;

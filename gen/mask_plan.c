@@ -37,3 +37,9 @@ mask_plan mask_make_plan(arena *a, const expr *mask, const expr_param *params, b
     p.box = NULL;
   return p;
 }
+
+int mask_plan_growth(const mask_plan *p, bool by_hull) {
+  if (by_hull)
+    return mask_rows_growth(&p->hull);
+  return p->form == MASK_ROWS ? mask_intervals_growth(&p->rows) : MASK_BY_ROW;
+}

@@ -181,8 +181,9 @@ typedef struct qkv_build_options {
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
+  int64_t batch;        /* the same of batch entries */
 } qkv_build_options;
-#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0}
+#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0, 0}
 
 /* The CUDA source. Free with qkv_string_free. */
 QKV_API qkv_status qkv_generate(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, char **source);
@@ -255,7 +256,7 @@ typedef struct qkv_tensor {
 QKV_API qkv_tensor qkv_tensor_dense(void *data, qkv_dtype dtype, int rank, const int64_t *shape);
 
 /* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
- * name). Default schedules may follow a declared len_q: short sequences have others. */
+ * name). Default schedules may follow a declared batch and len_q: short sequences have others. */
 typedef struct qkv_limits {
   size_t size;
   int64_t batch, len_q, len_k;
@@ -299,11 +300,12 @@ typedef struct qkv_attention_args {
 } qkv_attention_args;
 #define QKV_ATTENTION_ARGS_INIT {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0, 0}
 
-/* Plans. Where data decide which tiles a mask hides, a call first builds a map of tiles in its workspace (`qkvc explain`
- * shows the launch qkv_plan_map). It depends on the sizes and on what the mask reads, not on q, k and v: the calls of
- * further layers may set reuse_plan and skip it, as long as workspace, op, sizes, alignment of the tensors and the mask's
- * parameters are those of the call that built it, and that call comes before on the stream. Masks without such a launch
- * ignore it. */
+/* Plans. Where data decide which tiles a mask hides, a call first builds a map of tiles in its workspace (the launch
+ * qkv_plan_map); where the mask's bounds do not tell which rows see the most keys, an order of tiles of rows
+ * (qkv_plan_counts, qkv_plan_order). Plans depend on the sizes and on what the mask reads, not on q, k and v: the calls of
+ * further layers may set reuse_plan and skip them, as long as workspace, op, sizes, alignment of the tensors and the
+ * mask's parameters are those of the call that planned, and that call comes before on the stream. Masks without such
+ * launches ignore it. */
 
 /* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a CUDA
  * graph. The device's context must be current (it is made current and restored when it is not). */

@@ -200,8 +200,9 @@ qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, ge
   qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
   const arch *target = e->arch;
   qkv_status status = struct_take(&o, sizeof o, given, "options");
-  if (status == QKV_OK && o.len_q < 0)
-    status = error_set(QKV_INVALID_ARGUMENT, "options.len_q is %lld", (long long)o.len_q);
+  if (status == QKV_OK && (o.len_q < 0 || o.batch < 0))
+    status = error_set(QKV_INVALID_ARGUMENT, "options.%s is %lld", o.len_q < 0 ? "len_q" : "batch",
+                       (long long)(o.len_q < 0 ? o.len_q : o.batch));
   if (status == QKV_OK && o.arch)
     status = arch_named(o.arch, &target);
   *compiler = o.arch ? &compiler_nvrtc : e->compiler;
@@ -210,6 +211,7 @@ qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, ge
                            .phase = o.phase,
                            .schedule = o.schedule,
                            .unaligned = o.unaligned != 0,
+                           .batch = o.batch,
                            .len_q = o.len_q,
                            .template_path = e->template_path};
   return status;

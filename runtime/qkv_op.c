@@ -244,14 +244,12 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
 
 /* ---- Workspace ---- */
 
-/* Whether the size of the workspace depends on what a call brings along. */
-static int follows_sizes(const manifest *m) {
+/* Whether the size of the workspace follows from what a call brings along and no maximum is declared for. */
+static int lacks_maxima(const manifest *m, const int64_t sizes[SIZE_COUNT]) {
   for (int n = 0; n < m->nregions; n++)
-    for (int i = 0; i < m->regions[n].count.count; i++) {
-      manifest_size size = m->regions[n].count.factors[i].size;
-      if (size == SIZE_BATCH || size == SIZE_LEN_Q || size == SIZE_LEN_K || size >= SIZE_DILATION)
+    for (int i = 0; i < m->regions[n].count.count; i++)
+      if (sizes[m->regions[n].count.factors[i].size] == 0)
         return 1;
-    }
   return 0;
 }
 
@@ -271,7 +269,7 @@ static qkv_status size_workspace(qkv_op *op) {
     int64_t offsets[MANIFEST_MAX_REGIONS];
     if (!kernels[n] || kernels[n]->manifest.nregions == 0)
       continue;
-    if (follows_sizes(&kernels[n]->manifest) && (!op->limit_batch || !op->limit_len_q || !op->limit_len_k))
+    if (lacks_maxima(&kernels[n]->manifest, sizes))
       return error_set(
           QKV_INVALID_ARGUMENT,
           "family %s needs workspace, whose size follows from declared maxima: set batch, len_q and len_k in "
@@ -341,6 +339,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
                                .family = l.family,
                                .phase = l.phase,
                                .schedule = l.schedule,
+                               .batch = l.batch,
                                .len_q = l.len_q,
                                .template_path = e->template_path};
   status = load_kernels(op, &request, l.aligned_only);

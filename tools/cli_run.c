@@ -53,6 +53,7 @@ typedef struct outcome {
 static int prepare(problem *p, outcome *result, qkv_op **op) {
   qkv_build_options build = cli_kernel_build_options(NULL); /* the engine's: the very kernel that is loaded below */
   qkv_limits limits = QKV_LIMITS_INIT;
+  build.batch = p->batch;
   build.len_q = p->len_q;
   limits.batch = p->batch;
   limits.len_q = p->len_q;

@@ -110,7 +110,7 @@ for set in "${sets[@]}"; do
   stage "conformance-$set" "$folder/conformance" --device cuda --set "$set"
 done
 python_stage pytest-gpu "torch, pytest" tests/gpu
-QKV_TEST_DEVICE=cuda python_stage pytest-masks "numpy, pytest" tests/python/test_masks.py
+QKV_TEST_DEVICE=cuda python_stage pytest-masks "numpy, pytest" tests/python/test_masks.py tests/python/test_order.py
 
 [ ${#failures[@]} = 0 ] || printf '\nfailed: %s\n' "${failures[*]}"
 printf '\n%d passed, %d failed\n' "$passed" "$failed"

@@ -614,6 +614,13 @@ EMU_REGISTERS(232)
 EMU_REGISTERS(240)
 #undef EMU_REGISTERS
 
+/* Not __builtin_popcount, which may be a call into libgcc, and images link nothing. */
+EMU_PURE int population_count(unsigned x) {
+  int count = 0;
+  for (; x; x &= x - 1)
+    count++;
+  return count;
+}
 EMU_PURE int leading_zeros(unsigned x) {
   return x ? __builtin_clz(x) : 32;
 }

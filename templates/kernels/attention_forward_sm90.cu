@@ -19,8 +19,9 @@
 //% local view = attention.view(mask)
 //% header()
 
-//% local map_by_kv_head = mask.walk == "map" and not variant.mask_symbols.h and variant.mask_symbols.hk
-//% if layout.packed or map_by_kv_head then
+//% local planned = schedule.scheduler == 3
+//% local plans_by_head = (mask.walk == "map" or planned) and not variant.mask_symbols.h and variant.mask_symbols.hk
+//% if layout.packed or plans_by_head then
 constexpr int HEADS_KV = $(variant.heads_kv);
 //% end
 //% if not layout.packed then
@@ -139,6 +140,10 @@ constexpr int ROWS_DONE = 4;
 //%   include "parts/tile_range.cu"
 //% end
 
+//% if planned then
+//%   include "parts/plan_order_sm90.cu"
+
+//% end
 //% include "parts/ring_sm90.cu"
 
 //% if mask.walk then
@@ -452,6 +457,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
 #ifdef QKV_EMU
 //% if mask.walk == "map" then
 QKV_EMU_ENTRY(qkv_plan_map)
+//% end
+//% if planned then
+QKV_EMU_ENTRY(qkv_plan_counts)
+QKV_EMU_ENTRY(qkv_plan_order)
 //% end
 QKV_EMU_ENTRY(qkv_kernel)
 #endif

@@ -55,7 +55,7 @@ local function layout(v, s)
   m.p_offset = m.o_offset + (m.alias and 0 or o_bytes)
   m.p = panels(s.tile_n)
   m.barriers = m.p_offset + s.p_shared * m.tile_m * m.p.bytes * m.p.count
-  m.tickets = s.scheduler == 2 and 2 or 0 -- work numbers on their way to the consumers
+  m.tickets = s.scheduler >= 2 and 2 or 0 -- work numbers on their way to the consumers
   m.ticket_offset = m.barriers + MBARRIER_BYTES * (2 * s.q_buffers + 4 * s.stages + 2 * m.tickets)
   -- Where tiles are walked through, the producer tells of every place of Q and K what it found.
   m.told_offset = m.ticket_offset + 4 * m.tickets
@@ -79,8 +79,9 @@ local function registers(v, s)
 end
 
 -- Whether rows see about as many keys as their neighbours, such as those of a window or a chunk: intervals in closed
--- form, of which at least one has both ends and none only a lower one.
+-- form, of which at least one has both ends and none only a lower one, and which do not only grow or only shrink.
 local function has_even_rows()
+  if mask.growth == "grows" or mask.growth == "shrinks" then return false end
   local both = false
   for n = 1, mask.intervals do
     local side = mask.by_row[n]
@@ -105,7 +106,7 @@ local function fit_rows(v, len_q, s)
   local tile_m = 64 * s.warpgroups
   local own = v.group * ceil_div(math.max(len_q, 1), tile_m)
   local packed = v.group <= tile_m and ceil_div(math.max(len_q, 1), tile_m // v.group) or math.huge
-  local as_many = s.scheduler == 2 and tile_m % v.group == 0 and not v.mask_symbols.h and not score.gathers
+  local as_many = s.scheduler >= 2 and tile_m % v.group == 0 and not v.mask_symbols.h and not score.gathers
   s.pack = v.group > 1 and not mask.dilation and (len_q > 0 and packed < own or as_many) and 1 or 0
   local rows = len_q * (s.pack == 1 and v.group or 1)
   if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
@@ -160,8 +161,8 @@ return {
     {name = "carry", values = {0, 1}, meaning = "1: the next work's first Q K^T runs beside this one's last P V"},
     {name = "o_buffer", values = {0, 1}, meaning = "O leaves through 0: Q's place; 1: its own"},
     {name = "store", values = {0, 1}, meaning = "O leaves 0: from registers; 1: by tensor stores"},
-    {name = "scheduler", values = {0, 1, 2},
-     meaning = "0: a block per tile; 1: as many blocks as SMs, each a fixed share; 2: each takes the next tile"},
+    {name = "scheduler", values = {0, 1, 2, 3},
+     meaning = "0: a block a tile; 1: a block an SM, fixed shares; 2: each takes the next; 3: that with the most keys"},
     {name = "l2_mib", values = {0, 4, 8, 16, 32},
      meaning = "0: row tiles of one head follow each other; else heads of so many MiB of K and V, longest rows first"},
     {name = "pack", values = {0, 1},
@@ -171,18 +172,20 @@ return {
   },
 
   -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
-  -- the rows see different numbers of keys, blocks take tickets; but of short sequences, which the declared maximum
-  -- tells, fixed shares are as even, and the heads' rows stay together.
+  -- the rows see different numbers of keys, blocks take tickets, in an order that is counted where the mask's bounds
+  -- give none and the maxima are declared that its room in the workspace follows from; but of short sequences, which
+  -- the declared maximum tells, fixed shares are as even, and the heads' rows stay together.
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
     local bounds = mask.form == "rows" and mask.high_count + mask.low_count or 0
     local uneven = not has_even_rows() and (mask.walk ~= false or bounds > 0)
     local short = request.len_q > 0 and request.len_q <= 1024
+    local counts = mask.growth == "unknown" and request.len_q > 0 and (request.batch > 0 or not v.mask_symbols.b)
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
                  l2_mib = 0, pack = 0, cluster = 1}
-      if uneven and not short then s.scheduler, s.l2_mib = 2, 16 end
+      if uneven and not short then s.scheduler, s.l2_mib = counts and 3 or 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       if mask.walk then s.carry = 0 end
       return fit_rows(v, request.len_q, s)
@@ -253,6 +256,9 @@ return {
       return false, ("o_buffer = 0: O's panels of %d bytes do not fit in place of Q's of %d")
         :format(m.v.bytes, m.qk.bytes)
     end
+    if s.scheduler == 3 and (s.l2_mib == 0 or s.cluster > 1) then
+      return false, "scheduler = 3 needs " .. (s.l2_mib == 0 and "l2_mib of at least 4" or "cluster = 1")
+    end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
   end,
@@ -320,7 +326,7 @@ return {
       params[#params + 1] = field
     end
     local regions = {}
-    if s.scheduler == 2 then
+    if s.scheduler >= 2 then
       regions = {{name = "tickets", bytes = 4, zeroed = 1, count = {}}}
       params[#params + 1] = {name = "tickets", type = "pointer", ctype = "int *", source = "workspace.tickets"}
     end
@@ -336,6 +342,7 @@ return {
     }
     attention.add_dilation(kernel)
     attention.add_map(kernel, m.queries, s.tile_n, m.packed)
+    if s.scheduler == 3 then attention.add_order(kernel, m.queries, m.packed) end
     return kernel
   end,
 }

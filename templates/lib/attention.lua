@@ -129,20 +129,46 @@ function attention.add_dilation(kernel)
   end
 end
 
+-- The heads and batch entries that the mask tells apart, as factors of a rule: what is planned once for all others is
+-- not wide in them.
+local function mask_classes(packed)
+  local symbols, factors = variant.mask_symbols, {}
+  if symbols.h then factors[1] = {packed and "heads_kv" or "heads_q"}
+  elseif symbols.hk then factors[1] = {"heads_kv"} end
+  if symbols.b then factors[#factors + 1] = {"batch"} end
+  return factors
+end
+
 -- What a kernel that walks through a map of tiles adds to its own: the region with two words for every 32 tiles of keys
--- and tile of `queries` rows, the launch that fills it, and the parameter. What the mask does not use, the map is not
--- wide in.
+-- and tile of `queries` rows, the launch that fills it, and the parameter.
 function attention.add_map(kernel, queries, tile_n, packed)
   if mask.walk ~= "map" then return end
   local count = {{"len_q", queries}, {"len_k", 32 * tile_n}}
-  local symbols = variant.mask_symbols
-  if symbols.h then count[#count + 1] = {packed and "heads_kv" or "heads_q"}
-  elseif symbols.hk then count[#count + 1] = {"heads_kv"} end
-  if symbols.b then count[#count + 1] = {"batch"} end
+  for _, factor in ipairs(mask_classes(packed)) do count[#count + 1] = factor end
   table.insert(kernel.regions, {name = "map", bytes = 8, zeroed = 0, count = count})
   table.insert(kernel.params, {name = "map", type = "pointer", ctype = "unsigned *", source = "workspace.map"})
   table.insert(kernel.launches, 1, {entry = "qkv_plan_map", block = 1024, shared_bytes = 32, grid = count,
                                     blocks_per_sm = 0, plans = 1})
+end
+
+-- What a kernel that hands out tiles of `queries` rows in a planned order adds (parts/plan_order_sm90.cu): what each
+-- visits, their order, and how many heads share L2; two launches, after that of a map.
+function attention.add_order(kernel, queries, packed)
+  local classes = mask_classes(packed)
+  local count = mask.dilation and {{"len_q"}} or {{"len_q", queries}} -- residues have no more tiles than queries
+  for _, factor in ipairs(classes) do count[#count + 1] = factor end
+  local function add(name, bytes, ctype, count)
+    table.insert(kernel.regions, {name = name, bytes = bytes, zeroed = 0, count = count})
+    table.insert(kernel.params, {name = name, type = "pointer", ctype = ctype, source = "workspace." .. name})
+  end
+  add("tile_visits", 12, "int *", count)
+  add("tile_order", 4, "int *", count)
+  add("heads_together", 4, "unsigned *", {})
+  for _, entry in ipairs{"qkv_plan_counts", "qkv_plan_order"} do
+    table.insert(kernel.launches, #kernel.launches, {entry = entry, block = 32, shared_bytes = 0,
+                                                     grid = attention.row_grid(queries, classes), blocks_per_sm = 0,
+                                                     plans = 1})
+  end
 end
 
 return attention

@@ -1,8 +1,10 @@
 //%% Which tiles of rows a block works on, and in which order. The producer and the consumers walk through it alike.
 //% local bounded = mask.form == "rows"
-//% -- Later rows see more keys, unless only the first visible key moves.
+//% -- Later rows see more keys, unless it is known that they see fewer, or only the first visible key moves.
 //% local late_first = not (bounded and mask.low_count > 0 and mask.high_count == 0)
-//% local longest_first = schedule.l2_mib > 0
+//% if mask.growth == "grows" or mask.growth == "shrinks" then late_first = mask.growth == "grows" end
+//% local tickets, planned = schedule.scheduler >= 2, schedule.scheduler == 3
+//% local longest_first = schedule.l2_mib > 0 and not planned
 //% local packed = kernel.layout.packed
 //% local fit_factor = packed and "" or "GROUP * "
 //% local cluster = schedule.cluster > 1
@@ -11,6 +13,11 @@
 //% local wait, arrive, at = "mbar_wait", "mbar_arrive", ""
 //% if cluster then wait, arrive, at = "mbar_wait_cluster", "mbar_arrive_remote", ", 0" end
 //% local queries, heads = packed and "TILE_QUERIES" or "TILE_M", packed and "HEADS_KV" or "HEADS_Q"
+//% local symbols = variant.mask_symbols
+//% -- The head's class in the plan, of those that the mask tells apart by head and batch entry.
+//% local class = symbols.b and "head" or "head % " .. heads
+//% if not symbols.h and not symbols.hk then class = symbols.b and "head / " .. heads
+//% elseif not symbols.h and not packed then class = class .. " / GROUP" end
 //% local rows = cluster and "CLUSTER_ROWS" or queries -- of a work
 // A tile of rows$(packed and ": from query row_begin on, from query head h on" or "").
 struct work_item {
@@ -22,11 +29,18 @@ struct work_item {
 
 //% if cluster then
 // Work `number` in the order of their handing out: a cluster's. Each of its blocks has a tile of the rows.
+//% elseif planned then
+// Work `number`: head by head, tiles of rows as the plan numbers them.
 //% else
 // Work `number` in the order of their handing out.
 //% end
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
-  //% if mask.dilation then
+  //% if planned then
+  const unsigned row_blocks = row_tiles(p);
+  //%   if mask.dilation then
+  const unsigned residues = residue_count(p);
+  //%   end
+  //% elseif mask.dilation then
   const unsigned residues = residue_count(p), tiles = residue_tiles(p, $(rows)), row_blocks = residues * tiles;
   //% else
   const unsigned row_blocks = (p.len_q + $(rows) - 1) / $(rows);
@@ -46,6 +60,14 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   work.first_row = (int)($(row) % residues);
   //%   else
   work.row_begin = (int)$(row) * $(rows);
+  //%   end
+  //% elseif planned then
+  const unsigned head = number / row_blocks, row = number % row_blocks;
+  //%   if mask.dilation then
+  work.row_begin = (int)(row / residues) * $(rows);
+  work.first_row = (int)(row % residues);
+  //%   else
+  work.row_begin = (int)row * $(rows);
   //%   end
   //% else
   // Rows of one head are neighbours, so that they share K and V in L2.
@@ -76,12 +98,27 @@ static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
   //% end
 }
 
+//% if planned then
+// The number of the work that the plan has at `ticket`. Heads that share L2 take turns: first the longest work of each,
+// then the next one of each.
+static __device__ __forceinline__ unsigned planned_work(const qkv_params &p, unsigned ticket, unsigned together) {
+  if (ticket >= work_count(p)) return ticket;
+  const unsigned tiles = row_tiles(p), heads = p.batch * $(heads);
+  const unsigned group = ticket / (tiles * together), first = group * together, count = min(together, heads - first);
+  const unsigned inside = ticket - first * tiles, place = inside / count, head = first + inside % count;
+  return head * tiles + (unsigned)p.tile_order[$(class and class .. " * tiles + " or "")place];
+}
+
+//% end
 // Which work comes next: the producer hands out, the consumers take the same numbers in the same order. After the last
 // one comes a number that is none.
-//% if schedule.scheduler == 2 then
+//% if tickets then
 struct work_queue {
   ring<TICKETS> tickets;
   unsigned next = $(block);
+  //% if planned then
+  unsigned together = 0; // heads that share L2; 0: not known yet
+  //% end
 };
 
 //%   if cluster then
@@ -121,7 +158,12 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
 }
 //%   else
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  //% if planned then
+  if (queue.together == 0) queue.together = *p.heads_together;
+  const unsigned number = planned_work(p, queue.next, queue.together);
+  //% else
   const unsigned number = queue.next;
+  //% end
   mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage(), queue.tickets.parity() ^ 1);
   *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage()) = number;
   mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage());

@@ -31,6 +31,14 @@ static __device__ __forceinline__ float tanh_approx(float x) {
   return y;
 }
 //% end)
+//% piece("population_count", function()
+// popc.b32: the number of set bits. | one thread | sm_80
+static __device__ __forceinline__ int population_count(unsigned x) {
+  int count;
+  asm("popc.b32 %0, %1;" : "=r"(count) : "r"(x));
+  return count;
+}
+//% end)
 //% piece("leading_zeros", function()
 // clz.b32: the number of zero bits above the highest set one; 32 for 0. | one thread | sm_80
 static __device__ __forceinline__ int leading_zeros(unsigned x) {

@@ -135,6 +135,15 @@ static const row walks_rows[] = {
     {false, "walks, beyond 32 words", SM90W "lq=3 lk={16384,33100} mask={'causal and (q - k < 9000 or k < 4)','(q - k) % 3 == 1 and abs(q - k) <= 20000','keep[b, k]'} sched='warpgroups=1,tile_n=16,order=0'"},
 };
 
+/* Tiles of rows in a planned order: what counts them, who shares a plan, pack, rows of nothing, more residues than
+ * queries. That the plan is the right one is tests/python/test_order.py's. For sm_90a. */
+#define PLAN90 "family=attention_forward_sm90 dim=16 hq=6 hk=2 b=2 "
+#define PLAN90_SCHED "{sched='warpgroups=1,tile_n=16,order=0,pack=1,scheduler=3,l2_mib=4',sched='warpgroups=2,tile_n=32,pack=0,scheduler=3,l2_mib=4'}"
+static const row plans_rows[] = {
+    {false, "planned order", PLAN90 "{lq=1 lk=1,lq=330 lk=330,lq=260 lk=97} mask={'causal and k // 100 == q // 100','causal and (q - k < 40 or k < 4)','causal and (q - k < head_w[h] or k < 3)','q - doc[q] <= k and k < q + doc2[b, q]','(q - k) % 3 == 1 and abs(q - k) <= w','causal and doc2[b, q] == doc2[b, k]','where(keep[b, q], keep[b, k], hk == 0) or q == k','k > q + 1000'} " PLAN90_SCHED},
+    {false, "planned order, residues", PLAN90 "{lq=2 lk=9,lq=400 lk=410} mask={'window(80, 0) and (q - k) % 3 == 0','causal and q - k < 4 + 3 * h and (q - k) % gap3 == 0','abs(q - k) <= w and (q - k) % gap_wide == 0'} align={bottom_right,top_left} sched='warpgroups=1,tile_n=32,order=0,pack=0,scheduler=3,l2_mib=4'"},
+};
+
 /* Masks that keep residues apart: lengths about multiples of the dilation, on either side of a tile; both corners;
  * groups; dilations that are constants, parameters, 0, negative, wider than everything; a rest of every form; tensors
  * that end with their allocation, or with NaN in what follows. */
@@ -200,6 +209,7 @@ static const row orders_rows[] = {
     {false, "O leaves through one of two Qs", SM90 "dim=72 lq=200 softcap=5 sched='warpgroups=3,tile_n=48,stages=1,order=1,rescale=0,q_buffers=2,o_buffer=0,store=1,scheduler=1'"},
     {false, "O leaves from the registers", SM90 "dim=24 dimv=48 lq=100 mask='k // 16 <= q // 16' sched='warpgroups=1,tile_n=16,stages=4,order=0,rescale=1,q_buffers=1,o_buffer=0,store=0,scheduler=0'"},
     {false, "the next tile's scores beside this one's output", SM90 "dim=32 lq=230 mask='causal' sched='warpgroups=2,tile_n=16,stages=4,order=1,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2'"},
+    {false, "the longest tile by ticket", SM90 "dim=16 lq=300 mask='causal and k // 50 == q // 50' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=2,o_buffer=1,store=1,scheduler=3,l2_mib=4'"},
     {false, "tiles without a key", SM90 "dim=16 lq=300 mask='causal and k >= 60' sched='warpgroups=1,tile_n=16,stages=2,order=0,rescale=1,q_buffers=2,o_buffer=1,store=1,scheduler=2'"},
     {false, "tiles that a producer tells, to warpgroups in turn", SM90 "dim=16 lq=230 mask='causal and (q - k < 20 or k < 4)' sched='warpgroups=2,tile_n=16,stages=2,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=2'"},
     {false, "tiles that a producer tells, one at a time", SM90 "dim=16 lq=230 mask='(q - k) % 3 == 1 and abs(q - k) <= w' sched='warpgroups=3,tile_n=16,stages=1,order=0,rescale=1,q_buffers=2,carry=0,o_buffer=0,store=1,scheduler=1'"},
@@ -217,7 +227,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders packed walks residues residues90 sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sensitivity full";
 
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
@@ -230,6 +240,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     ADD(residue_rows, true);
   } else if (strcmp(name, "walks") == 0) {
     ADD(walks_rows, false);
+  } else if (strcmp(name, "plans") == 0) {
+    ADD(plans_rows, false);
   } else if (strcmp(name, "packed") == 0) {
     ADD(packed_rows, false);
   } else if (strcmp(name, "residues") == 0) {

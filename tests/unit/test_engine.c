@@ -276,7 +276,11 @@ static void test_generate(void **state) {
   qkv_string_free(first);
   qkv_string_free(second);
   o = (qkv_build_options)QKV_BUILD_OPTIONS_INIT;
-  o.arch = "sm_12";
+  o.len_q = -1;
+  assert_fails(qkv_generate(e, s, &o, &first), QKV_INVALID_ARGUMENT, "options.len_q is -1");
+  o.len_q = 0, o.batch = -1;
+  assert_fails(qkv_generate(e, s, &o, &first), QKV_INVALID_ARGUMENT, "options.batch is -1");
+  o.batch = 0, o.arch = "sm_12";
   assert_fails(qkv_generate(e, s, &o, &first), QKV_UNKNOWN_ARCH, "sm_12");
   assert_null(first);
   o.arch = NULL;

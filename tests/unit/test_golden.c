@@ -39,6 +39,8 @@ static const struct {
     {.spec = "everything", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "packed", .variety = "sm_90a", .arch = "sm_90a", .len_q = 16, /* heads of a KV head as rows of one tile */
      .schedule = "warpgroups=1,tile_n=32,scheduler=0,pack=1"},
+    {.spec = "dilated", .variety = "sm_90a", .arch = "sm_90a", /* a planned order of tiles of rows */
+     .schedule = "warpgroups=1,tile_n=32,scheduler=3,l2_mib=4"},
     {.spec = "documents", .variety = "sm_90a", .arch = "sm_90a", /* a walk over a map; the mask's numbers come beside K */
      .schedule = "warpgroups=1,tile_n=32"},
 };
@@ -349,8 +351,9 @@ static void legal_schedules_render(void **state) {
       if (info.legal) {
         gen_kernel *k = render(s, &request);
         assert_string_equal(k->manifest.schedule, wish.bytes);
-        assert_int_equal(k->manifest.launches[0].block, info.resources.threads);
-        assert_int_equal(k->manifest.launches[0].shared_bytes, info.resources.shared_bytes);
+        const manifest_launch *last = &k->manifest.launches[k->manifest.nlaunches - 1]; /* behind those that plan */
+        assert_int_equal(last->block, info.resources.threads);
+        assert_int_equal(last->shared_bytes, info.resources.shared_bytes);
         gen_kernel_free(k);
         legal++;
       }
@@ -426,6 +429,49 @@ static void few_queries_take_few_rows(void **state) {
   }
 }
 
+/* An order is counted where bounds give none, the maxima are declared that its size follows from, and it pays. */
+static void orders_are_counted_where_masks_give_none(void **state) {
+  (void)state;
+  enum { LONG = 4096 };
+  static const struct {
+    const char *mask;
+    int64_t batch, len_q;
+    int scheduler;
+  } rows[] = {
+      {"causal", 2, LONG, 2},
+      {"k >= q", 2, LONG, 2},
+      {"k < bound[b] or causal", 2, LONG, 2},
+      {"causal and not (k >= 100 and k < 300)", 2, LONG, 2},
+      {"window(100, 0)", 2, LONG, 1},
+      {"causal and (q - k < 100 or k < 4)", 2, LONG, 1},
+      {"causal and same(doc)", 2, LONG, 3},
+      {"causal and same(doc)", 0, LONG, 2},
+      {"causal and same(doc)", 2, 0, 2},
+      {"causal and same(doc)", 2, 1024, 1},
+      {"doc[b, q] <= k and causal", 2, LONG, 3},
+      {"doc[b, q] <= k and causal", 0, LONG, 2},
+      {"(q + k) % 5 != 0", 0, LONG, 3},
+      {"causal and (q - k) % 3 == 0", 2, LONG, 2},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char source[512];
+    snprintf(source, sizeof source,
+             "qkvc: 1\nname: n\nattention:\n  heads: 4\n  dim: 128\n  dtype: bf16\n  mask: \"%s\"\n%s%s", rows[n].mask,
+             strstr(rows[n].mask, "doc") ? "  params: {doc: {type: i32, shape: [b, len_k]}}\n" : "",
+             strstr(rows[n].mask, "bound") ? "  params: {bound: {type: i32, shape: [b]}}\n" : "");
+    spec *s = fixture_spec(source);
+    gen_kernel *k =
+        render(s, &(gen_request){.arch = arch_find("sm_90a"), .batch = rows[n].batch, .len_q = rows[n].len_q});
+    char expected[32];
+    snprintf(expected, sizeof expected, "scheduler=%d,", rows[n].scheduler);
+    if (!strstr(k->manifest.schedule, expected))
+      fail_msg("%s, batch %d, len_q %d: %s, not %s", rows[n].mask, (int)rows[n].batch, (int)rows[n].len_q,
+               k->manifest.schedule, expected);
+    gen_kernel_free(k);
+    spec_free(s);
+  }
+}
+
 /* ---- speed ---- */
 
 static double now(void) {
@@ -462,6 +508,7 @@ int main(void) {
       cmocka_unit_test(legal_schedules_render),
       cmocka_unit_test(every_zoo_like_spec_has_a_schedule_everywhere),
       cmocka_unit_test(few_queries_take_few_rows),
+      cmocka_unit_test(orders_are_counted_where_masks_give_none),
       cmocka_unit_test(rendering_takes_milliseconds),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

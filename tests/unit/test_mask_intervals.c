@@ -145,12 +145,42 @@ static void check_case(arena *a, intervals_case *c) {
     check_edges(a, c, first, first + c->tile < lines_end(c) ? first + c->tile - 1 : lines_end(c) - 1);
 }
 
+/* Whether an element is in one of the intervals of a line, or, of a mask_rows, between its bounds. */
+static bool in_intervals(arena *a, intervals_case *c, const mask_rows *hull, int line, int x) {
+  if (hull) {
+    bool inside = hull->form != MASK_NONE;
+    for (int n = 0; n < hull->nlow; n++)
+      inside &= at(c, hull->low[n].value, line, -1000) <= x;
+    for (int n = 0; n < hull->nhigh; n++)
+      inside &= x < at(c, hull->high[n].value, line, -1000);
+    return inside;
+  }
+  for (int n = 0; n < c->m.count; n++)
+    if (at(c, mask_interval_side(a, &c->m, n, true), line, -1000) <= x &&
+        x < at(c, mask_interval_side(a, &c->m, n, false), line, -1000))
+      return true;
+  return false;
+}
+
+/* What a line has, the one before has, the one after, or both, as `growth` says. */
+static void check_growth(arena *a, intervals_case *c, const mask_rows *hull, int growth) {
+  for (int line = lines_begin(c); line + 1 < lines_end(c) && growth != MASK_BY_ROW; line++)
+    for (int x = 0; x < c->len_k; x++) {
+      bool here = in_intervals(a, c, hull, line, x), next = in_intervals(a, c, hull, line + 1, x);
+      CHECK(c, here == next || growth == (next ? 1 : -1), "%s of growth %d: %d in lines %d, %d: %d, %d",
+            hull ? "hull" : "intervals", growth, x, line, line + 1, here, next);
+    }
+}
+
 /* Rows and columns of c->mask at c's shape, and what was proven of empty rows. */
 static void check_both(arena *a, intervals_case *c) {
   c->m = mask_column_intervals(a, c->mask, c->bottom_right);
   check_case(a, c);
   c->m = mask_row_intervals(a, c->mask, c->bottom_right);
   check_case(a, c);
+  const mask_rows hull = mask_analyse(a, c->mask, c->bottom_right);
+  check_growth(a, c, &hull, mask_rows_growth(&hull));
+  check_growth(a, c, NULL, mask_intervals_growth(&c->m));
   mask_emptiness proven = mask_prove_rows(a, &c->m, c->bottom_right);
   if (c->len_k == 0 || proven == MASK_ROWS_MAY_BE_EMPTY ||
       (proven == MASK_NO_EMPTY_ROW_IF_SHORT && c->len_q > c->len_k))
@@ -182,46 +212,52 @@ typedef struct known_mask {
   const char *source;
   int rows, columns;          /* intervals; -1: inexact */
   bool by_row;                /* some bound of a row goes up and down */
+  int growth;                 /* of the intervals of rows */
   int top_left, bottom_right; /* mask_emptiness */
 } known_mask;
 
 enum { MAYBE = MASK_ROWS_MAY_BE_EMPTY, SHORT = MASK_NO_EMPTY_ROW_IF_SHORT, NEVER = MASK_NO_EMPTY_ROW };
+enum { BY_ROW = MASK_BY_ROW };
 
 static const known_mask known_masks[] = {
-    {"true", 1, 1, false, NEVER, NEVER},
-    {"false", 0, 0, false, MAYBE, MAYBE},
-    {"causal", 1, 1, false, NEVER, SHORT},
-    {"k <= i", 1, 1, false, NEVER, NEVER},
-    {"window(3, 0)", 1, 1, false, SHORT, SHORT},
-    {"window(3, 2)", 1, 1, false, SHORT, SHORT},
-    {"window(w, 0)", 1, 1, false, MAYBE, MAYBE},
-    {"causal and (q - k < 4 or k < 2)", 2, 2, false, NEVER, SHORT},
-    {"causal and (q - k < w or k < 2)", 2, 2, false, NEVER, SHORT},
-    {"k < w or causal", 1, 1, false, NEVER, SHORT},
-    {"k < 5 or causal", 1, 1, false, NEVER, NEVER},
-    {"k // 8 == q // 8", 1, 1, false, SHORT, SHORT},
-    {"k // 8 == q // 8 and causal", 1, 1, false, SHORT, SHORT},
-    {"k // 8 <= q // 8", 1, 1, false, NEVER, SHORT},
-    {"q // 6 == k // 6 and k % 6 <= q % 6", 1, 1, false, SHORT, SHORT},
-    {"q // 6 == k // 6 and q % 6 - k % 6 < 3 and k % 6 <= q % 6", 1, 1, false, SHORT, SHORT},
-    {"k < 4 or (q // 3 == (k - 4) // 3 and (k - 4) % 3 <= q % 3)", 2, 2, false, NEVER, NEVER},
-    {"doc[q] <= k and causal", 1, -1, true, MAYBE, MAYBE},
-    {"causal or k < doc[q]", 1, -1, true, NEVER, SHORT},
-    {"win[doc[k]] <= q < win[doc[k] + 1]", -1, 1, false, MAYBE, MAYBE},
-    {"k != q", 2, 2, false, MAYBE, MAYBE},
-    {"abs(q - k) > 2", 2, 2, false, MAYBE, MAYBE},
-    {"k < w or q < w or abs(q - k) < 3", 3, 3, false, SHORT, SHORT},
-    {"where(h < 4, q - k < 5, true) and causal", 1, 1, false, SHORT, SHORT},
-    {"where(k < 6, k, k - 6) <= q", 2, 1, false, NEVER, SHORT},
+    {"true", 1, 1, false, 0, NEVER, NEVER},
+    {"false", 0, 0, false, 0, MAYBE, MAYBE},
+    {"k + q < len_k", 1, 1, false, -1, SHORT, NEVER},
+    {"k >= q", 1, 1, false, -1, SHORT, NEVER},
+    {"causal and not (k >= 3 and k < 9)", 2, 1, false, 1, NEVER, SHORT},
+    {"causal", 1, 1, false, 1, NEVER, SHORT},
+    {"k <= i", 1, 1, false, 1, NEVER, NEVER},
+    {"window(3, 0)", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"window(3, 2)", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"window(w, 0)", 1, 1, false, BY_ROW, MAYBE, MAYBE},
+    {"causal and (q - k < 4 or k < 2)", 2, 2, false, BY_ROW, NEVER, SHORT},
+    {"causal and (q - k < w or k < 2)", 2, 2, false, BY_ROW, NEVER, SHORT},
+    {"k < w or causal", 1, 1, false, 1, NEVER, SHORT},
+    {"k < 5 or causal", 1, 1, false, 1, NEVER, NEVER},
+    {"k // 8 == q // 8", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"k // 8 == q // 8 and causal", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"k // 8 <= q // 8", 1, 1, false, 1, NEVER, SHORT},
+    {"q // 6 == k // 6 and k % 6 <= q % 6", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"q // 6 == k // 6 and q % 6 - k % 6 < 3 and k % 6 <= q % 6", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"k < 4 or (q // 3 == (k - 4) // 3 and (k - 4) % 3 <= q % 3)", 2, 2, false, BY_ROW, NEVER, NEVER},
+    {"doc[q] <= k and causal", 1, -1, true, BY_ROW, MAYBE, MAYBE},
+    {"causal or k < doc[q]", 1, -1, true, BY_ROW, NEVER, SHORT},
+    {"win[doc[k]] <= q < win[doc[k] + 1]", -1, 1, false, BY_ROW, MAYBE, MAYBE},
+    {"k != q", 2, 2, false, BY_ROW, MAYBE, MAYBE},
+    {"abs(q - k) > 2", 2, 2, false, BY_ROW, MAYBE, MAYBE},
+    {"k < w or q < w or abs(q - k) < 3", 3, 3, false, BY_ROW, SHORT, SHORT},
+    {"where(h < 4, q - k < 5, true) and causal", 1, 1, false, BY_ROW, SHORT, SHORT},
+    {"where(k < 6, k, k - 6) <= q", 2, 1, false, 1, NEVER, SHORT},
     {"(k >= w and q >= w and k // 2 == q // 2) or (k < w and q >= w and k // 2 < q // 2 - 2)"
      " or (k < w and q < w and k // 2 <= q // 2)",
-     3, 3, false, MAYBE, MAYBE},
-    {"(doc[q] <= k and k <= q) or (doc[q] != win[q] and win[q] <= k and k < win[q] + 4)", 2, -1, true, MAYBE, MAYBE},
-    {"same(doc)", -1, -1, false, MAYBE, MAYBE},
-    {"causal and same(doc)", -1, -1, false, MAYBE, MAYBE},
-    {"causal and (q - k) % 2 == 0", -1, -1, false, MAYBE, MAYBE},
-    {"vis[q, k]", -1, -1, false, MAYBE, MAYBE},
-    {"vis[q, q]", 1, -1, true, MAYBE, MAYBE},
+     3, 3, false, BY_ROW, MAYBE, MAYBE},
+    {"(doc[q] <= k and k <= q) or (doc[q] != win[q] and win[q] <= k and k < win[q] + 4)",
+     2, -1, true, BY_ROW, MAYBE, MAYBE},
+    {"same(doc)", -1, -1, false, BY_ROW, MAYBE, MAYBE},
+    {"causal and same(doc)", -1, -1, false, BY_ROW, MAYBE, MAYBE},
+    {"causal and (q - k) % 2 == 0", -1, -1, false, BY_ROW, MAYBE, MAYBE},
+    {"vis[q, k]", -1, -1, false, BY_ROW, MAYBE, MAYBE},
+    {"vis[q, q]", 1, -1, true, BY_ROW, MAYBE, MAYBE},
 };
 
 static bool any_by_row(const mask_intervals *m) {
@@ -243,6 +279,8 @@ static void test_known_masks(void **state) {
       check_both(a, &c);
       CHECK(&c, (c.m.exact ? c.m.count : -1) == known->rows, "there should be %d intervals", known->rows);
       CHECK(&c, known->rows < 0 || any_by_row(&c.m) == known->by_row, "by row should be %d", known->by_row);
+      CHECK(&c, mask_intervals_growth(&c.m) == known->growth || known->rows < 0, "growth should be %d, is %d",
+            known->growth, mask_intervals_growth(&c.m));
       mask_emptiness proven = mask_prove_rows(a, &c.m, c.bottom_right);
       int wanted = c.bottom_right ? known->bottom_right : known->top_left;
       CHECK(&c, (int)proven == wanted, "emptiness should be %d, is %d", wanted, proven);

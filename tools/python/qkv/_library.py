@@ -75,7 +75,7 @@ class Workload(_Sized):
 
 class BuildOptions(_Sized):
     _fields_ = [("size", c_size_t), ("arch", c_char_p), ("family", c_char_p), ("phase", c_char_p),
-                ("schedule", c_char_p), ("unaligned", c_int), ("len_q", c_int64)]
+                ("schedule", c_char_p), ("unaligned", c_int), ("len_q", c_int64), ("batch", c_int64)]
 
 
 class BuildEntry(ctypes.Structure):
