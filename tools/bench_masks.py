@@ -122,11 +122,11 @@ class Bench:
         launch = op.bind(self.q, self.k, self.v, params=data, workspace=workspace, reuse_plan=True)
         return launch, lambda: launch(torch.cuda.current_stream())  # of the moment: a graph is captured on another one
 
-    def flex(self, mask, score):
+    def flex(self, mask, score, **options):
         block_mask = create_block_mask(mask, self.batch, None, self.length, self.length)
         compiled = torch.compile(flex_attention, dynamic=False)
         q, k, v = self.turned
-        return lambda: compiled(q, k, v, block_mask=block_mask, score_mod=score)
+        return lambda: compiled(q, k, v, block_mask=block_mask, score_mod=score, kernel_options=options or None)
 
     def cudnn(self):
         def run():
@@ -150,6 +150,14 @@ class Bench:
             run()
             mine = (launch.result[0] if isinstance(launch.result, tuple) else launch.result).float()
             found["difference"] = ((mine - theirs).norm() / theirs.norm()).item()
+        if self.options.flash:
+            torch._dynamo.reset()
+            try:
+                flash = self.flex(flex_mask(data), flex_score and flex_score(data), BACKEND="FLASH")
+                flash()
+                contestants["flex_flash"] = flash
+            except Exception as error:  # whatever a compiler of a package that may not be there raises
+                found["flex_flash"] = str(error).strip().splitlines()[-1][:100]
         timed = {key: Replayed(torch, [function], self.machine, self.options.slice) for key, function in
                  contestants.items()}
         slices = rounds.alternate(timed, self.options.rounds, warm_up=1)
@@ -217,6 +225,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--slice", type=float, default=0.03, help="seconds of a contestant's turn")
     parser.add_argument("--no-flex", action="store_true", help="FlexAttention compiles slowly")
+    parser.add_argument("--flash", action="store_true", help="FlexAttention on flash_attn.cute, too, where that is there")
     parser.add_argument("--planning", action="store_true")
     parser.add_argument("--schedule", action="append", type=schedule_option, default=[], metavar="CASE=K=V,...")
     parser.add_argument("--csv", default="")

@@ -81,7 +81,7 @@ end
 -- Whether rows see about as many keys as their neighbours, such as those of a window or a chunk: intervals in closed
 -- form, of which at least one has both ends and none only a lower one, and which do not only grow or only shrink.
 local function has_even_rows()
-  if mask.growth == "grows" or mask.growth == "shrinks" then return false end
+  if mask.growth == "grows" or mask.growth == "shrinks" or mask.walk then return false end
   local both = false
   for n = 1, mask.intervals do
     local side = mask.by_row[n]

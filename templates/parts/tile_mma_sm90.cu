@@ -86,7 +86,9 @@ static __device__ __forceinline__ unsigned long long probability_descriptor(unsi
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], unsigned long long probability, unsigned long long value) {
   float *d = &output[0][0][0];
+  //% if schedule.tile_n > 16 then
   constexpr int STEP = 16 * V_ROW_BYTES;
+  //% end
   //% for _, product in ipairs(products(schedule.tile_n // 16, layout.p.width // 16)) do
   //%   local v = product.first > 0 and ("descriptor_advance(value, %d * STEP)"):format(product.first) or "value"
   //%   local name = wgmma(variant.dim_v, product.steps, "ss_t")
@@ -115,7 +117,9 @@ static __device__ __forceinline__ void round_probabilities(
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], const unsigned (&probabilities)[PV_STEPS][4], unsigned long long value) {
   float *d = &output[0][0][0];
+  //% if schedule.tile_n > 16 then
   constexpr int STEP = 16 * V_ROW_BYTES;
+  //% end
   //% for _, product in ipairs(products(schedule.tile_n // 16, 8)) do
   //%   local v = product.first > 0 and ("descriptor_advance(value, %d * STEP)"):format(product.first) or "value"
   //%   local name = wgmma(variant.dim_v, product.steps, "rs_t")
