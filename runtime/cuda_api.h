@@ -21,6 +21,7 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUfunc_st *CUfunction;
+typedef unsigned long long CUmemGenericAllocationHandle;
 
 enum { CUDA_MINIMUM_DRIVER = 12000 };
 
@@ -31,7 +32,8 @@ enum {
   CUDA_DEVICE_SM_COUNT = 16,
   CUDA_DEVICE_L2_BYTES = 38,
   CUDA_DEVICE_COMPUTE_MAJOR = 75,
-  CUDA_DEVICE_COMPUTE_MINOR = 76
+  CUDA_DEVICE_COMPUTE_MINOR = 76,
+  CUDA_DEVICE_VIRTUAL_MEMORY = 102
 };
 
 /* CUstreamCaptureMode */
@@ -52,6 +54,24 @@ typedef struct CUlaunchConfig {
   const CUlaunchAttribute *attributes;
   unsigned attribute_count;
 } CUlaunchConfig;
+
+/* Physical memory: CUmemAllocationType, CUmemLocationType, CUmemAccess_flags, CUmemAllocationGranularity_flags. */
+enum { CUDA_MEMORY_PINNED = 1, CUDA_LOCATION_DEVICE = 1, CUDA_ACCESS_READ_WRITE = 3, CUDA_GRANULARITY_MINIMUM = 0 };
+typedef struct CUmemLocation {
+  int type, id;
+} CUmemLocation;
+typedef struct CUmemAllocationProp {
+  int type, handle_types;
+  CUmemLocation location;
+  void *windows_only;
+  unsigned char compression, gpu_direct_rdma;
+  unsigned short usage;
+  unsigned char reserved[4];
+} CUmemAllocationProp;
+typedef struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags;
+} CUmemAccessDesc;
 
 /* CUtensorMap: data types by element size (the engine moves bits), interleave, swizzle, L2 promotion, fill. */
 enum {
@@ -89,6 +109,18 @@ enum {
   X(memory_free, cuMemFree_v2, (CUdeviceptr memory))                                                                   \
   X(copy_to_device, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                                 \
   X(copy_to_host, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                                         \
+  X(granularity, cuMemGetAllocationGranularity, (size_t * bytes, const CUmemAllocationProp *properties, int flags))    \
+  X(address_reserve, cuMemAddressReserve,                                                                              \
+    (CUdeviceptr * range, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags))                 \
+  X(address_free, cuMemAddressFree, (CUdeviceptr range, size_t bytes))                                                 \
+  X(physical_create, cuMemCreate,                                                                                      \
+    (CUmemGenericAllocationHandle * memory, size_t bytes, const CUmemAllocationProp *properties,                       \
+     unsigned long long flags))                                                                                        \
+  X(physical_release, cuMemRelease, (CUmemGenericAllocationHandle memory))                                             \
+  X(physical_map, cuMemMap,                                                                                            \
+    (CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle memory, unsigned long long flags))      \
+  X(physical_unmap, cuMemUnmap, (CUdeviceptr at, size_t bytes))                                                        \
+  X(set_access, cuMemSetAccess, (CUdeviceptr at, size_t bytes, const CUmemAccessDesc *who, size_t count))              \
   X(library_load, cuLibraryLoadData,                                                                                   \
     (CUlibrary * library, const void *image, int *jit_options, void **jit_values, unsigned jit_count, int *options,    \
      void **values, unsigned count))                                                                                   \

@@ -65,6 +65,20 @@ typedef struct device_ops {
   qkv_status (*copy_to_host)(device *d, void *to, const void *from, size_t bytes);
   qkv_status (*synchronize)(device *d);
 
+  /* Virtual memory: addresses are reserved once; physical memory is mapped into them, and taken out of them, by granules.
+   * A granule is a multiple of granularity(), and so are all addresses and sizes. These calls take no part in the
+   * order of a stream. A driver may let map and unmap wait for the device (its manual says so of cuMemSetAccess and
+   * cuMemUnmap). A kernel that touches addresses without memory ends its context; on emu it is a fault by name. */
+  /* QKV_UNSUPPORTED when the device has no virtual memory. */
+  qkv_status (*granularity)(device *d, size_t *bytes);
+  qkv_status (*reserve)(device *d, size_t bytes, void **out);
+  /* The whole of a reserved range; nothing may be mapped in it. */
+  qkv_status (*unreserve)(device *d, void *range, size_t bytes);
+  /* Maps new memory of any content to `count` granules; none of them had any. All or nothing. */
+  qkv_status (*map)(device *d, void *at, size_t granule, int64_t count);
+  /* Takes away what map gave, with the same size of a granule. Nothing that runs may use it. */
+  qkv_status (*unmap)(device *d, void *at, size_t granule, int64_t count);
+
   /* Loads an image. `name` appears in fault reports. */
   qkv_status (*load)(device *d, const void *image, size_t size, const char *name, device_module **out);
   void (*unload)(device *d, device_module *m);

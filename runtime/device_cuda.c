@@ -195,6 +195,100 @@ static qkv_status cuda_synchronize(device *base) {
   return status;
 }
 
+/* ---- Virtual memory ---- */
+
+static CUmemAllocationProp physical_properties(const cuda_device *d) {
+  return (CUmemAllocationProp){.type = CUDA_MEMORY_PINNED, .location = {.type = CUDA_LOCATION_DEVICE, .id = d->handle}};
+}
+
+static qkv_status cuda_granularity(device *base, size_t *bytes) {
+  const cuda_device *d = as_cuda(base);
+  const CUmemAllocationProp properties = physical_properties(d);
+  int supported = 0;
+  qkv_status status = cuda_check(d->api, d->api->device_attribute(&supported, CUDA_DEVICE_VIRTUAL_MEMORY, d->handle),
+                                 "cuDeviceGetAttribute");
+  if (status == QKV_OK && !supported)
+    status = error_set(QKV_UNSUPPORTED, "cuda:%d has no virtual memory management", d->ordinal);
+  if (status == QKV_OK)
+    IN_CONTEXT(d, PREPARING, status, "cuMemGetAllocationGranularity",
+               granularity(bytes, &properties, CUDA_GRANULARITY_MINIMUM));
+  return status;
+}
+
+static qkv_status cuda_reserve(device *base, size_t bytes, void **out) {
+  const cuda_device *d = as_cuda(base);
+  CUdeviceptr range = 0;
+  qkv_status status;
+  IN_CONTEXT(d, PREPARING, status, "cuMemAddressReserve", address_reserve(&range, bytes, 0, 0, 0));
+  *out = status == QKV_OK ? (void *)(uintptr_t)range : NULL;
+  return status == QKV_OK ? status : error_context(status, "%zu bytes of addresses: ", bytes);
+}
+
+static qkv_status cuda_unreserve(device *base, void *range, size_t bytes) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, PREPARING, status, "cuMemAddressFree", address_free((CUdeviceptr)(uintptr_t)range, bytes));
+  return status;
+}
+
+/* In a context: memory for one granule. The handle is let go at once: a mapping keeps its memory. */
+static qkv_status map_granule(const cuda_device *d, CUdeviceptr at, size_t granule) {
+  const CUmemAllocationProp properties = physical_properties(d);
+  CUmemGenericAllocationHandle memory;
+  qkv_status status = cuda_check(d->api, d->api->physical_create(&memory, granule, &properties, 0), "cuMemCreate");
+  if (status != QKV_OK)
+    return status;
+  status = cuda_check(d->api, d->api->physical_map(at, granule, 0, memory, 0), "cuMemMap");
+  d->api->physical_release(memory);
+  return status;
+}
+
+/* In a context: granule by granule, as they were mapped, for a mapping can only be undone whole. The first failure
+ * counts; the others are still undone. */
+static CUresult unmap_granules(const cuda_device *d, CUdeviceptr at, size_t granule, int64_t count) {
+  CUresult first = CUDA_SUCCESS;
+  for (int64_t n = 0; n < count; n++) {
+    CUresult result = d->api->physical_unmap(at + (CUdeviceptr)n * granule, granule);
+    first = first == CUDA_SUCCESS ? result : first;
+  }
+  return first;
+}
+
+static qkv_status cuda_map(device *base, void *start, size_t granule, int64_t count) {
+  const cuda_device *d = as_cuda(base);
+  const CUmemAccessDesc own = {.location = {.type = CUDA_LOCATION_DEVICE, .id = d->handle},
+                               .flags = CUDA_ACCESS_READ_WRITE};
+  CUdeviceptr at = (CUdeviceptr)(uintptr_t)start;
+  int64_t done = 0;
+  visit v;
+  qkv_status status = enter(d, PREPARING, &v);
+  if (status != QKV_OK)
+    return status;
+  while (status == QKV_OK && done < count) {
+    status = map_granule(d, at + (CUdeviceptr)done * granule, granule);
+    done += status == QKV_OK;
+  }
+  if (status == QKV_OK) /* one call for all: it costs more than mapping does */
+    status = cuda_check(d->api, d->api->set_access(at, (size_t)count * granule, &own, 1), "cuMemSetAccess");
+  if (status != QKV_OK) /* nobody has seen it yet */
+    unmap_granules(d, at, granule, done);
+  leave(d, &v);
+  return status;
+}
+
+static qkv_status cuda_unmap(device *base, void *at, size_t granule, int64_t count) {
+  const cuda_device *d = as_cuda(base);
+  visit v;
+  qkv_status status = enter(d, PREPARING, &v);
+  if (status == QKV_OK) {
+    status = cuda_check(d->api, unmap_granules(d, (CUdeviceptr)(uintptr_t)at, granule, count), "cuMemUnmap");
+    leave(d, &v);
+  }
+  return status;
+}
+
+/* ---- Modules and launches ---- */
+
 static qkv_status cuda_load(device *base, const void *image, size_t size, const char *name, device_module **out) {
   const cuda_device *d = as_cuda(base);
   (void)size; /* a cubin knows its own size; the caller has verified it */
@@ -388,6 +482,11 @@ const device_ops device_cuda = {.name = "cuda",
                                 .copy_to_device = cuda_copy_to_device,
                                 .copy_to_host = cuda_copy_to_host,
                                 .synchronize = cuda_synchronize,
+                                .granularity = cuda_granularity,
+                                .reserve = cuda_reserve,
+                                .unreserve = cuda_unreserve,
+                                .map = cuda_map,
+                                .unmap = cuda_unmap,
                                 .load = cuda_load,
                                 .unload = cuda_unload,
                                 .kernel = cuda_kernel,

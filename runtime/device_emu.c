@@ -19,10 +19,13 @@
 #include "emu/process.h"
 #include "tensor_map.h"
 
+enum { DEFAULT_GRANULE = 2 << 20 }; /* as on GPUs */
+
 struct device {
   device_base base;
   uint64_t seed;
   emu_policy policy;
+  size_t granule; /* bytes of physical memory that are mapped at once */
 };
 
 struct device_module {
@@ -67,11 +70,15 @@ static qkv_status emu_open(int ordinal, const qkv_options *options, device **out
   *out = NULL;
   if (ordinal != 0)
     return error_set(QKV_NO_DEVICE, "emu:%d: there is one emulated device, emu:0", ordinal);
+  size_t granule = options && options->emu_granule ? options->emu_granule : DEFAULT_GRANULE;
+  if (granule & (granule - 1) || granule % (size_t)sysconf(_SC_PAGESIZE))
+    return error_set(QKV_INVALID_ARGUMENT, "emu_granule: %zu bytes are not a power of two of whole pages", granule);
   device *d = calloc(1, sizeof *d);
   if (!d)
     return error_set(QKV_OUT_OF_MEMORY, "no memory for the emulated device");
   d->base.ops = &device_emu;
   d->seed = options ? options->emu_seed : 0;
+  d->granule = granule;
   qkv_status status = choose_policy(d->seed, &d->policy);
   emu_lock();
   if (!status && !machine_open())
@@ -160,6 +167,52 @@ static qkv_status emu_copy_to_host(device *d, void *to, const void *from, size_t
 static qkv_status emu_synchronize(device *d) {
   (void)d;
   return QKV_OK;
+}
+
+/* ---- Virtual memory ---- */
+
+static qkv_status emu_granularity(device *d, size_t *bytes) {
+  *bytes = d->granule;
+  return QKV_OK;
+}
+
+static qkv_status emu_reserve(device *d, size_t bytes, void **out) {
+  emu_lock();
+  *out = memory_reserve(bytes, d->granule);
+  emu_unlock();
+  return *out ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "the emulated device has no %zu bytes of addresses left", bytes);
+}
+
+static qkv_status emu_unreserve(device *d, void *range, size_t bytes) {
+  (void)d;
+  emu_lock();
+  bool ok = memory_unreserve(range, bytes);
+  emu_unlock();
+  return ok ? QKV_OK
+            : error_set(QKV_INVALID_ARGUMENT, "%zu bytes at %p are not a reserved range without mapped memory", bytes,
+                        range);
+}
+
+static qkv_status emu_map(device *d, void *at, size_t granule, int64_t count) {
+  (void)d;
+  size_t bytes = granule * (size_t)count;
+  emu_lock();
+  bool there = memory_is_reserved(at, bytes, false), ok = there && memory_map(at, bytes);
+  emu_unlock();
+  if (!there)
+    return error_set(QKV_INVALID_ARGUMENT, "%zu bytes at %p are not reserved granules without memory", bytes, at);
+  return ok ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "the emulated device has no %zu bytes left", bytes);
+}
+
+static qkv_status emu_unmap(device *d, void *at, size_t granule, int64_t count) {
+  (void)d;
+  size_t bytes = granule * (size_t)count;
+  emu_lock();
+  bool there = memory_is_reserved(at, bytes, true), ok = there && memory_unmap(at, bytes);
+  emu_unlock();
+  if (!there)
+    return error_set(QKV_INVALID_ARGUMENT, "%zu bytes at %p are not mapped granules", bytes, at);
+  return ok ? QKV_OK : error_set(QKV_DEVICE_ERROR, "%zu bytes at %p cannot be unmapped", bytes, at);
 }
 
 /* ---- Modules ---- */
@@ -413,6 +466,11 @@ const device_ops device_emu = {
     .copy_to_device = emu_copy_to_device,
     .copy_to_host = emu_copy_to_host,
     .synchronize = emu_synchronize,
+    .granularity = emu_granularity,
+    .reserve = emu_reserve,
+    .unreserve = emu_unreserve,
+    .map = emu_map,
+    .unmap = emu_unmap,
     .load = emu_load,
     .unload = emu_unload,
     .kernel = emu_kernel,

@@ -84,8 +84,10 @@ typedef struct qkv_options {
   uint64_t emu_seed;         /* order of asynchronous work on emu; $QKV_EMU_SEED */
   qkv_log_fn log;            /* called from any thread; NULL: silent */
   void *log_user;
+  size_t emu_granule;        /* bytes of physical memory that emu maps at once, a power of two; default 2 MiB, as on GPUs;
+                                $QKV_EMU_GRANULE */
 } qkv_options;
-#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL}
+#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0}
 
 /* Opens a device. opt may be NULL. On failure *out is NULL and qkv_last_error(NULL) has the message. */
 QKV_API qkv_status qkv_open(const qkv_options *opt, qkv_engine **out);
@@ -242,7 +244,7 @@ QKV_API qkv_status qkv_cache_clear(qkv_engine *engine, int only_invalid, int64_t
 /* The directory in use, "" when the cache is memory only. Valid as long as the engine. */
 QKV_API const char *qkv_cache_path(const qkv_engine *engine);
 
-/* ---- Attention ---- */
+/* ---- Tensors ---- */
 
 /* A view of memory. Strides count elements and may be anything, 0 included, negative too. rank <= 5. */
 typedef struct qkv_tensor {
@@ -254,6 +256,103 @@ typedef struct qkv_tensor {
 } qkv_tensor;
 /* A contiguous tensor. */
 QKV_API qkv_tensor qkv_tensor_dense(void *data, qkv_dtype dtype, int rank, const int64_t *shape);
+
+/* ---- KV pool: memory for keys and values that grows and shrinks at fixed addresses ---- */
+
+/* A pool reserves addresses for all that it may ever hold and maps physical memory to them when it is needed, so that
+ * tensors, tensor maps and captured graphs stay valid while the memory comes and goes. It holds the keys and values of
+ * `layers` layers of one spec; formats, heads, dims and the page come from the spec.
+ *
+ * A pool of blocks hands out numbers of pages, those that page tables hold (i32): the lowest free ones, so that what is in
+ * use lies together. A block may have several owners (a shared prefix): qkv_pool_alloc makes one, qkv_pool_retain adds
+ * one, qkv_pool_release takes one away, and the block is free when the last is gone.
+ * A contiguous pool has slots, a sequence each, which grow in place: kernels see dense tensors and need no page table.
+ *
+ * Memory is mapped by qkv_pool_alloc and qkv_pool_resize, and taken away by qkv_pool_trim and qkv_pool_free alone. What
+ * is released, or cut off by a shorter length, keeps its memory and its contents until then or until it is handed out
+ * again. The pool knows nothing of streams: release a block when the work that reads it precedes, on its stream, the
+ * work that will write it again; and call qkv_pool_trim when nothing that runs reads what is unused.
+ * New memory holds anything. A kernel must not touch memory that is not mapped (a GPU's context ends, emu reports it): of
+ * blocks, all pages that are in use are there; of slots, the rows below the length, rounded up to options.tile.
+ *
+ * Errors change nothing. Threads: any number at once, on one lock per pool; mapping goes on under it.
+ * Ownership: the caller's; a pool needs its engine, not its spec. */
+typedef struct qkv_pool qkv_pool;
+
+typedef enum qkv_pool_mode { QKV_POOL_BLOCKS = 0, QKV_POOL_CONTIGUOUS = 1 } qkv_pool_mode;
+
+/* Which keys and values lie in one range of addresses. The more do, the fewer granules are begun and the fewer calls to
+ * the driver map them; the further apart lie the pages (or tokens) of one tensor. */
+typedef enum qkv_pool_placement {
+  QKV_POOL_APART = 0,           /* K and V of each layer on their own */
+  QKV_POOL_KV_TOGETHER = 1,     /* a page: its keys, then its values */
+  QKV_POOL_LAYERS_TOGETHER = 2  /* a page: keys, values of layer 0, then of layer 1 and so on */
+} qkv_pool_placement;
+
+typedef struct qkv_pool_options {
+  size_t size;
+  qkv_pool_mode mode;
+  qkv_pool_placement placement;
+  int64_t layers;    /* 1 to 4096 */
+  int64_t blocks;    /* BLOCKS: pages at most; the spec must say layout.kv paged */
+  int64_t slots;     /* CONTIGUOUS: sequences at most */
+  int64_t max_len;   /* CONTIGUOUS: tokens of a sequence at most; up to 2^30 */
+  int64_t tile;      /* CONTIGUOUS: memory is there up to the next multiple of so many tokens (max_len at most), for kernels
+                        that load whole tiles of keys; 0: 1 */
+  int64_t max_bytes; /* of physical memory; 0: what the device has */
+  int64_t granule;   /* bytes mapped at once, a multiple of the device's granularity; 0: that. Larger ones take fewer calls */
+} qkv_pool_options;
+#define QKV_POOL_OPTIONS_INIT {sizeof(qkv_pool_options), QKV_POOL_BLOCKS, QKV_POOL_APART, 1, 0, 0, 0, 0, 0, 0}
+
+/* Reserves addresses; maps nothing. QKV_NO_DEVICE: the engine only compiles. QKV_UNSUPPORTED: a GPU without virtual memory.
+ * QKV_OUT_OF_MEMORY: no such stretch of addresses. QKV_INVALID_ARGUMENT names the option, and what it can be. */
+QKV_API qkv_status qkv_pool_open(qkv_engine *engine, const qkv_spec *spec, const qkv_pool_options *options, qkv_pool **out);
+/* Gives back memory and addresses; nothing that runs may use them. NULL is allowed. */
+QKV_API void qkv_pool_free(qkv_pool *pool);
+
+/* K and V of a layer (0 to layers - 1), for the life of the pool. Any of the two may be NULL. dim is dim_qk and dim_v.
+ *   blocks, order nhd   [blocks, page, heads_kv, dim]
+ *   blocks, order hnd   [blocks, heads_kv, page, dim]
+ *   contiguous          [slots, max_len, heads_kv, dim], whatever the spec's layout
+ * The innermost stride is 1; a page, or a contiguous token, starts at a multiple of 16 bytes; the other strides follow from
+ * the placement. */
+QKV_API qkv_status qkv_pool_tensors(const qkv_pool *pool, int64_t layer, qkv_tensor *k, qkv_tensor *v);
+
+/* `count` free blocks, the lowest ones, ascending, each with one owner. QKV_OUT_OF_MEMORY says how many are free, or how
+ * much memory is missing and how much qkv_pool_trim would return; blocks[] is then undefined. */
+QKV_API qkv_status qkv_pool_alloc(qkv_pool *pool, int64_t count, int32_t *blocks);
+/* Adds an owner to each; a block that occurs twice gets two. QKV_INVALID_ARGUMENT: a number out of range, a free block. */
+QKV_API qkv_status qkv_pool_retain(qkv_pool *pool, int64_t count, const int32_t *blocks);
+/* Takes an owner from each. QKV_INVALID_ARGUMENT: a number out of range, more releases than owners (a double free). */
+QKV_API qkv_status qkv_pool_release(qkv_pool *pool, int64_t count, const int32_t *blocks);
+/* Owners of a block: 0 when it is free; with more than 1, copy before you write. */
+QKV_API qkv_status qkv_pool_owners(qkv_pool *pool, int32_t block, int64_t *owners);
+
+/* Sets the length of a slot, 0 to max_len tokens; 0 resets it. Contents below the old and the new length stay. */
+QKV_API qkv_status qkv_pool_resize(qkv_pool *pool, int64_t slot, int64_t len);
+
+/* Takes away all memory that no block in use and no length needs. *returned (may be NULL): bytes. */
+QKV_API qkv_status qkv_pool_trim(qkv_pool *pool, int64_t *returned);
+
+/* Sizes in bytes, over all layers unless it says otherwise. */
+typedef struct qkv_pool_info {
+  size_t size;
+  int64_t granule;       /* mapped at once */
+  int64_t page;          /* tokens of a block; 1 when contiguous */
+  int64_t token_bytes;   /* keys and values of a token in one layer */
+  int64_t page_bytes;    /* of a page (a token when contiguous) in one layer, as it lies: keys and values each
+                            rounded up to 16 */
+  int64_t reserved;      /* of addresses */
+  int64_t mapped;        /* of physical memory */
+  int64_t used;          /* of the pages in use, or of the tokens below the lengths, as they lie */
+  int64_t idle;          /* mapped, and qkv_pool_trim would return it */
+  int64_t blocks, blocks_used;
+  int64_t slots, tokens; /* tokens: sum of the lengths */
+} qkv_pool_info;
+/* Looks at every block and granule in use: for monitoring, not for every step. */
+QKV_API qkv_status qkv_pool_get_info(qkv_pool *pool, qkv_pool_info *out);
+
+/* ---- Attention ---- */
 
 /* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
  * name). Default schedules may follow a declared batch and len_q: short sequences have others. */

@@ -32,14 +32,14 @@ static void from_environment(const char **field, const char *variable) {
     *field = value;
 }
 
-static qkv_status seed_from_environment(uint64_t *seed) {
-  const char *value = getenv("QKV_EMU_SEED");
+static qkv_status number_from_environment(uint64_t *field, const char *variable) {
+  const char *value = getenv(variable);
   char *end;
-  if (*seed || !value || !*value)
+  if (*field || !value || !*value)
     return QKV_OK;
   errno = 0;
-  *seed = strtoull(value, &end, 0);
-  return errno || *end ? error_set(QKV_INVALID_ARGUMENT, "QKV_EMU_SEED: '%s' is not a number", value) : QKV_OK;
+  *field = strtoull(value, &end, 0);
+  return errno || *end ? error_set(QKV_INVALID_ARGUMENT, "%s: '%s' is not a number", variable, value) : QKV_OK;
 }
 
 qkv_status options_resolve(const qkv_options *given, qkv_options *out) {
@@ -56,7 +56,12 @@ qkv_status options_resolve(const qkv_options *given, qkv_options *out) {
   const char *disable = getenv("QKV_DISABLE_JIT");
   if (disable && *disable && strcmp(disable, "0") != 0)
     out->disable_jit = 1;
-  return seed_from_environment(&out->emu_seed);
+  uint64_t granule = out->emu_granule;
+  status = number_from_environment(&out->emu_seed, "QKV_EMU_SEED");
+  if (status == QKV_OK)
+    status = number_from_environment(&granule, "QKV_EMU_GRANULE");
+  out->emu_granule = (size_t)granule;
+  return status;
 }
 
 /* The ordinal of "cuda" or "cuda:N", -1 when the word is something else. */

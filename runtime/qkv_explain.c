@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "qkv_internal.h"
+#include "qkv_pool_internal.h"
 
 typedef struct explanation {
   const spec *spec;
@@ -54,6 +55,11 @@ static const char *workload_cost(const qkv_spec *s, int n, double *flops, double
     return "too many keys to ask the mask one by one";
   *flops = 2.0 * (s->parsed->dim_qk + s->parsed->dim_v) * pairs;
   return NULL;
+}
+
+/* Bytes of the keys and values of so many tokens in one layer. */
+static long long kv_bytes(const spec *s, int64_t tokens) {
+  return (long long)(pool_part_bytes(s, POOL_KEYS, tokens) + pool_part_bytes(s, POOL_VALUES, tokens));
 }
 
 static double ratio(double a, double b) {
@@ -112,6 +118,10 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
   text mask = {0}, score = {0};
   text_printf(out, "%s: %d query heads, %d KV heads, dim %d/%d\n", x->spec->name, x->spec->heads_q, x->spec->heads_kv,
               x->spec->dim_qk, x->spec->dim_v);
+  text_printf(out, "K and V of a layer: %lld bytes a token", kv_bytes(x->spec, 1));
+  if (x->spec->layout_kv == LAYOUT_PAGED)
+    text_printf(out, ", %lld a page of %d", kv_bytes(x->spec, x->spec->page_size), x->spec->page_size);
+  text_puts(out, "\n");
   print_families(x, out);
   if (x->kernel)
     print_kernel(x, out);
@@ -187,6 +197,11 @@ static void print_json(const qkv_spec *s, const explanation *x, text *out) {
   text notes = {0};
   text_puts(out, "{");
   json_pair(out, "name", x->spec->name);
+  text_printf(out, ", \"kv\": {\"token_bytes\": %lld, ", kv_bytes(x->spec, 1));
+  if (x->spec->layout_kv == LAYOUT_PAGED)
+    text_printf(out, "\"page\": %d, \"page_bytes\": %lld}", x->spec->page_size, kv_bytes(x->spec, x->spec->page_size));
+  else
+    text_puts(out, "\"page\": null, \"page_bytes\": null}");
   text_puts(out, ", \"families\": [");
   for (int n = 0; n < x->nchoices; n++) {
     text_puts(out, n ? ", {" : "{");

@@ -6,7 +6,8 @@
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
- *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile */
+ *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
+ *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
 #ifndef RUNTIME_QKV_INTERNAL_H
 #define RUNTIME_QKV_INTERNAL_H
 

@@ -267,7 +267,16 @@ void effect_atomic(const void *address, const char *primitive);
 
 void *memory_alloc(size_t bytes); /* NULL: none left. Aligned to 256, poisoned; lock held, as for all of these */
 bool memory_free(void *memory);   /* false: not the start of a live allocation */
-bool memory_contains(const void *address, size_t bytes); /* inside one live allocation */
+bool memory_contains(const void *address, size_t bytes); /* inside one live allocation, or mapped throughout */
+
+/* Addresses without memory, for granules of a power of two of bytes. NULL: none left. */
+void *memory_reserve(size_t bytes, size_t granule);
+bool memory_unreserve(void *range, size_t bytes); /* false: not exactly a reserved range, or some of it is mapped */
+/* Whether whole granules of one reserved range start and end there, all of them mapped, or none. */
+bool memory_is_reserved(const void *at, size_t bytes, bool mapped);
+bool memory_map(void *at, size_t bytes);   /* granules that are not mapped; poisoned. false: no memory */
+bool memory_unmap(void *at, size_t bytes); /* granules that are mapped */
+
 /* The shadow of the word that holds an address found by the latest memory_contains, and of those behind it; *offset:
  * the address within the word. NULL: no address space. */
 emu_word *memory_words(const void *address, uint32_t *offset);

@@ -1,7 +1,8 @@
 /* cuda_stub.c: a CUDA driver without a GPU, for the device code's own logic: device memory is host memory, kernels do
  * nothing, contexts are counted. Built by a test as libcuda.so.1.
  *
- * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number. $QKV_STUB_GPUS: how many GPUs (2).
+ * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number, once stub_fail_after calls of it have not.
+ * $QKV_STUB_GPUS: how many GPUs (2).
  * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
  * cuTensorMapEncodeTiled needs a context, as the real one does.
  * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind; stub_depth: contexts pushed and not
@@ -11,18 +12,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef void *context;
 static char contexts[8]; /* the primary context of GPU n is &contexts[n] */
 static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
+int stub_fail_after;
 int stub_calls, stub_pushes, stub_launches, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
   char name[64];
   int number = 0;
   const char *setting = getenv("QKV_STUB_CUDA");
-  return setting && sscanf(setting, "%63[^:]:%d", name, &number) == 2 && !strcmp(name, symbol) ? number : 0;
+  if (!setting || sscanf(setting, "%63[^:]:%d", name, &number) != 2 || strcmp(name, symbol))
+    return 0;
+  return stub_fail_after > 0 ? stub_fail_after--, 0 : number;
 }
 
 #define STUB(symbol, parameters, ...)                                                                                  \
@@ -119,3 +124,79 @@ STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (voi
 STUB(cuEventSynchronize, (void *event), NEED_CONTEXT; (void)event)
 STUB(cuEventElapsedTime, (float *milliseconds, void *from, void *to), NEED_CONTEXT; (void)from, (void)to;
      *milliseconds = 2.0f)
+
+/* ---- Virtual memory: granules of 64 KiB, as strict as the driver ----
+ *
+ * stub_ranges: reserved; stub_physical: pieces of memory alive, by their handle or by a mapping. A mapping needs a
+ * handle of its size, can be accessed after cuMemSetAccess alone, and is undone whole. */
+enum { GRANULE = 65536, PLACES = 4096 };
+typedef struct physical {
+  size_t bytes;
+  int held; /* the handle is not released */
+  uintptr_t at;
+} physical;
+static physical memories[PLACES]; /* handle n is memories[n - 1]; bytes 0: none */
+int stub_ranges, stub_physical;
+
+typedef struct allocation_properties {
+  int type, handle_types, location_type, location_id;
+  void *windows;
+  unsigned char rest[8];
+} allocation_properties;
+typedef struct access {
+  int location_type, location_id, flags;
+} access;
+
+static int proper(const allocation_properties *p) {
+  for (int n = 0; n < 8; n++)
+    if (p->rest[n])
+      return 0;
+  return p->type == 1 && !p->handle_types && p->location_type == 1 && p->location_id < gpus() && !p->windows;
+}
+
+static physical *mapped_at(uintptr_t at) {
+  for (int n = 0; n < PLACES; n++)
+    if (memories[n].bytes && memories[n].at && at - memories[n].at < memories[n].bytes)
+      return &memories[n];
+  return NULL;
+}
+
+static void drop_unused(physical *m) {
+  if (m->held || m->at)
+    return;
+  m->bytes = 0;
+  stub_physical--;
+}
+
+static void *no_access(uintptr_t at, size_t bytes, int fixed) {
+  return mmap((void *)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (fixed ? MAP_FIXED : 0), -1,
+              0);
+}
+
+STUB(cuMemGetAllocationGranularity, (size_t * bytes, const allocation_properties *p, int flags), NEED_CONTEXT;
+     if (!proper(p) || flags) return 1; *bytes = GRANULE)
+STUB(cuMemAddressReserve, (uintptr_t * range, size_t bytes, size_t alignment, uintptr_t wish, unsigned long long flags),
+     NEED_CONTEXT;
+     NEED_RELAXED; if (!bytes || bytes % GRANULE || alignment || wish || flags) return 1;
+     *range = (uintptr_t)no_access(0, bytes, 0); stub_ranges++)
+STUB(cuMemAddressFree, (uintptr_t range, size_t bytes), NEED_CONTEXT; NEED_RELAXED;
+     for (uintptr_t at = range; at < range + bytes; at += GRANULE) if (mapped_at(at)) return 1;
+     munmap((void *)range, bytes); stub_ranges--)
+STUB(cuMemCreate, (unsigned long long *memory, size_t bytes, const allocation_properties *p, unsigned long long flags),
+     NEED_CONTEXT;
+     NEED_RELAXED; if (!proper(p) || !bytes || bytes % GRANULE || flags) return 1; int n = 0;
+     while (n < PLACES && memories[n].bytes) n++; if (n == PLACES) return 2; memories[n] = (physical){bytes, 1, 0};
+     *memory = (unsigned long long)n + 1; stub_physical++)
+STUB(cuMemRelease, (unsigned long long memory), NEED_CONTEXT; NEED_RELAXED; memories[memory - 1].held = 0;
+     drop_unused(&memories[memory - 1]))
+STUB(cuMemMap, (uintptr_t at, size_t bytes, size_t offset, unsigned long long memory, unsigned long long flags),
+     NEED_CONTEXT;
+     NEED_RELAXED; physical *m = &memories[memory - 1]; if (m->bytes != bytes || m->at || !m->held || offset || flags ||
+                                                            mapped_at(at) || mapped_at(at + bytes - 1)) return 1;
+     m->at = at)
+STUB(cuMemUnmap, (uintptr_t at, size_t bytes), NEED_CONTEXT; NEED_RELAXED; physical *m = mapped_at(at);
+     if (!m || m->at != at || m->bytes != bytes) return 1; no_access(at, bytes, 1); m->at = 0; drop_unused(m))
+STUB(cuMemSetAccess, (uintptr_t at, size_t bytes, const access *who, size_t count), NEED_CONTEXT; NEED_RELAXED;
+     if (count != 1 || who->location_type != 1 || who->flags != 3) return 1;
+     for (uintptr_t a = at; a < at + bytes; a += GRANULE) if (!mapped_at(a)) return 1;
+     mprotect((void *)at, bytes, PROT_READ | PROT_WRITE))

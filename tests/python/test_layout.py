@@ -10,7 +10,8 @@ STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_inf
            "qkv_spec_info": c.SpecInfo, "qkv_param_info": c.ParamInfo, "qkv_workload": c.Workload,
            "qkv_build_options": c.BuildOptions, "qkv_build_entry": c.BuildEntry, "qkv_build_report": c.BuildReport,
            "qkv_tensor": c.Tensor, "qkv_limits": c.Limits, "qkv_param_value": c.ParamValue,
-           "qkv_attention_args": c.AttentionArgs, "qkv_mask_map": c.MaskMap}
+           "qkv_attention_args": c.AttentionArgs, "qkv_mask_map": c.MaskMap,
+           "qkv_pool_options": c.PoolOptions, "qkv_pool_info": c.PoolInfo}
 STATUSES = ("OK INVALID_ARGUMENT OUT_OF_MEMORY IO BAD_SPEC UNSUPPORTED BAD_SCHEDULE UNKNOWN_ARCH TEMPLATE_ERROR "
             "COMPILE_ERROR NOT_PREPARED NO_COMPILER NO_DEVICE DEVICE_ERROR INTERNAL").split()
 DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL".split()
@@ -25,7 +26,7 @@ def expected():
         for field, kind in struct._fields_:
             yield "offsetof(%s, %s)" % (name, field), getattr(struct, field).offset
             yield "sizeof(((%s *)0)->%s)" % (name, field), ctypes.sizeof(kind)
-    for name in STATUSES + DTYPES:
+    for name in STATUSES + DTYPES + ["POOL_BLOCKS", "POOL_CONTIGUOUS"]:
         yield "QKV_" + name, getattr(c, name)
 
 

@@ -21,6 +21,7 @@
 #include "device.h"
 
 static int *calls, *depth, *pushes, *launches, *memsets, *maps, *shared_limit, *modules, *capture_mode;
+static int *fail_after, *ranges, *physical;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
 static int (*retain)(void **context, int device);
@@ -39,11 +40,14 @@ static int find_stub(void **state) {
   maps = dlsym(stub, "stub_maps");
   shared_limit = dlsym(stub, "stub_shared_limit");
   modules = dlsym(stub, "stub_modules");
+  fail_after = dlsym(stub, "stub_fail_after");
+  ranges = dlsym(stub, "stub_ranges");
+  physical = dlsym(stub, "stub_physical");
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
   return calls && depth && capture_mode && pushes && launches && memsets && maps && shared_limit && modules &&
-                 push_context && pop_context && retain
+                 fail_after && ranges && physical && push_context && pop_context && retain
              ? 0
              : -1;
 }
@@ -105,6 +109,18 @@ static void use_everything(device *d) {
   assert_true(seconds > 0.0019 && seconds < 0.0021);
   assert_int_equal(*launches, before + 1);
   need(ops->synchronize(d));
+  void *range;
+  size_t granule;
+  need(ops->granularity(d, &granule));
+  assert_int_equal(granule, 65536);
+  need(ops->reserve(d, 8 * granule, &range));
+  need(ops->map(d, (char *)range + granule, granule, 3)); /* can be used at once, for the handles are let go */
+  assert_int_equal(*physical, 3);
+  need(ops->copy_to_device(d, (char *)range + 4 * granule - 4, "xyz", 4));
+  need(ops->unmap(d, (char *)range + granule, granule, 3));
+  assert_int_equal(*physical, 0);
+  need(ops->unreserve(d, range, 8 * granule));
+  assert_int_equal(*ranges, 0);
   ops->event_free(d, from);
   ops->event_free(d, to);
   ops->event_free(d, NULL);
@@ -204,6 +220,68 @@ static void test_failures(void **state) {
     ops->close(d);
     assert_int_equal(*modules, 0);
   }
+}
+
+/* Each step of mapping fails at each of its calls: the pool says which, keeps nothing, and goes on afterwards. */
+static void test_pool_failures(void **state) {
+  (void)state;
+  static const char *const symbols[] = {"cuMemGetAllocationGranularity", "cuMemAddressReserve", "cuMemCreate",
+                                        "cuMemMap", "cuMemSetAccess"};
+  enum { LAYERS = 3, BLOCKS = 64 };
+  qkv_options options = QKV_OPTIONS_INIT;
+  qkv_engine *e;
+  qkv_spec *s;
+  options.cache_dir = "";
+  need(qkv_open(&options, &e));
+  need(qkv_spec_check("qkvc: 1\nname: tiny\nattention: {heads: 2, dim: 64, dtype: f16}\n"
+                      "layout: {q: ragged, kv: {paged: {page: 128}}}\n",
+                      0, &s)); /* two blocks a granule of K or V */
+  qkv_pool_options o = QKV_POOL_OPTIONS_INIT;
+  o.layers = LAYERS;
+  o.blocks = BLOCKS;
+  for (size_t n = 0; n < sizeof symbols / sizeof *symbols; n++) {
+    int failures = 0;
+    for (int after = 0, failed = 1; failed; after++) {
+      qkv_pool *p = NULL;
+      int32_t blocks[5];
+      char setting[64];
+      snprintf(setting, sizeof setting, "%s:2", symbols[n]);
+      setenv("QKV_STUB_CUDA", setting, 1);
+      *fail_after = after;
+      qkv_status status = qkv_pool_open(e, s, &o, &p);
+      if (status == QKV_OK)
+        status = qkv_pool_alloc(p, 5, blocks);
+      unsetenv("QKV_STUB_CUDA");
+      failed = status != QKV_OK;
+      failures += failed;
+      if (failed && (status != QKV_OUT_OF_MEMORY || !strstr(error_message(), "CUDA_ERROR_OUT_OF_MEMORY")))
+        fail_msg("%s after %d: status %d, %s", setting, after, (int)status, error_message());
+      if (p && failed) {
+        assert_int_equal(*physical, 0);
+        need(qkv_pool_alloc(p, 5, blocks)); /* the device has recovered */
+      }
+      if (p)
+        assert_int_equal(*physical, 2 * LAYERS * 3);
+      qkv_pool_free(p);
+      if (*physical || *ranges || *depth || *capture_mode)
+        fail_msg("%s after %d: %d pieces of memory, %d ranges, %d contexts are left", setting, after, *physical,
+                 *ranges, *depth);
+    }
+    assert_true(failures >= (n == 0 ? 1 : 2));
+  }
+  qkv_pool *p;
+  int32_t block;
+  int64_t returned;
+  need(qkv_pool_open(e, s, &o, &p));
+  need(qkv_pool_alloc(p, 1, &block));
+  need(qkv_pool_release(p, 1, &block));
+  setenv("QKV_STUB_CUDA", "cuMemUnmap:700", 1);
+  assert_int_equal(qkv_pool_trim(p, &returned), QKV_DEVICE_ERROR);
+  assert_non_null(strstr(error_message(), "memory cannot be returned: cuMemUnmap: CUDA_ERROR_ILLEGAL_ADDRESS"));
+  unsetenv("QKV_STUB_CUDA");
+  qkv_pool_free(p);
+  qkv_spec_free(s);
+  qkv_close(e);
 }
 
 /* A refused image names the driver's version: a compiler newer than the driver is the usual reason. */
@@ -415,9 +493,9 @@ int main(int argc, char **argv) {
   (void)argc;
   if (!getenv("QKV_TEST_STUBBED"))
     return start_with_stub(argv);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_drivers),      cmocka_unit_test(test_contexts),
-                                     cmocka_unit_test(test_failures),     cmocka_unit_test(test_refused_image),
-                                     cmocka_unit_test(test_absent_entry), cmocka_unit_test(test_ordinals),
-                                     cmocka_unit_test(test_launch_only),  cmocka_unit_test(test_doctor)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_drivers),       cmocka_unit_test(test_contexts),      cmocka_unit_test(test_failures),
+      cmocka_unit_test(test_refused_image), cmocka_unit_test(test_pool_failures), cmocka_unit_test(test_absent_entry),
+      cmocka_unit_test(test_ordinals),      cmocka_unit_test(test_launch_only),   cmocka_unit_test(test_doctor)};
   return cmocka_run_group_tests(tests, find_stub, NULL);
 }

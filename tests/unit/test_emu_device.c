@@ -96,6 +96,51 @@ static void test_memory(void **state) {
   fixture_close(&f);
 }
 
+/* Reserved addresses are memory where granules are mapped, for copies and for kernels, and nowhere else. */
+static void test_virtual_memory(void **state) {
+  (void)state;
+  enum { N = 64 };
+  fixture f = fixture_open(0);
+  size_t granule;
+  void *range, *huge;
+  int in[N] = {0}, out[N];
+  assert_int_equal(device_emu.granularity(f.d, &granule), QKV_OK);
+  assert_int_equal(granule, 2 << 20);
+  assert_int_equal(device_emu.reserve(f.d, 4 * granule, &range), QKV_OK);
+  assert_int_equal((uintptr_t)range % granule, 0);
+  char *second = (char *)range + granule, *border = second + granule;
+  expect(device_emu.map(f.d, second + 4096, granule, 1), QKV_INVALID_ARGUMENT, "not reserved granules without memory");
+  expect(device_emu.map(f.d, second, granule, 4), QKV_INVALID_ARGUMENT, "not reserved granules without memory");
+  expect(device_emu.unmap(f.d, second, granule, 1), QKV_INVALID_ARGUMENT, "not mapped granules");
+  assert_int_equal(device_emu.map(f.d, second, granule, 1), QKV_OK);
+  expect(device_emu.map(f.d, range, granule, 2), QKV_INVALID_ARGUMENT, "not reserved granules without memory");
+  expect(device_emu.free(f.d, range), QKV_INVALID_ARGUMENT, "not the start of a live allocation");
+  expect(device_emu.unreserve(f.d, range, 4 * granule), QKV_INVALID_ARGUMENT, "without mapped memory");
+  fixture_params p = {border - sizeof in, fixture_upload(&f, out, sizeof out), 3, N};
+  assert_int_equal(device_emu.copy_to_device(f.d, border - sizeof in, in, sizeof in), QKV_OK);
+  assert_int_equal(fixture_launch(&f, "add", 1, N, 0, &p), QKV_OK);
+  assert_int_equal(device_emu.copy_to_host(f.d, out, p.out, sizeof out), QKV_OK);
+  assert_int_equal(out[N - 1], 3);
+  p.in = border - sizeof in + 4; /* the last of them lies in what is not mapped */
+  expect(fixture_launch(&f, "add", 1, N, 0, &p), QKV_DEVICE_ERROR, "4 bytes at offset 4194304 of the reserved range");
+  expect(fixture_launch(&f, "add", 1, N, 0, &p), QKV_DEVICE_ERROR, "where not all is mapped");
+  expect(device_emu.copy_to_host(f.d, out, border - 4, 8), QKV_INVALID_ARGUMENT, "not inside a live");
+  assert_int_equal(device_emu.map(f.d, border, granule, 1), QKV_OK);
+  assert_int_equal(fixture_launch(&f, "add", 1, N, 0, &p), QKV_OK);
+  assert_int_equal(device_emu.copy_to_host(f.d, out, border - 4, 8), QKV_OK);
+  assert_int_equal(out[1], -1); /* new memory is poisoned */
+  assert_int_equal(device_emu.unmap(f.d, second, granule, 2), QKV_OK);
+  expect(fixture_launch(&f, "add", 1, N, 0, &p), QKV_DEVICE_ERROR, "where not all is mapped");
+  expect(device_emu.unreserve(f.d, range, 3 * granule), QKV_INVALID_ARGUMENT, "not a reserved range");
+  assert_int_equal(device_emu.unreserve(f.d, range, 4 * granule), QKV_OK);
+  expect(fixture_launch(&f, "add", 1, N, 0, &p), QKV_DEVICE_ERROR, "is in no allocation");
+  expect(device_emu.reserve(f.d, SIZE_MAX / 4 / granule * granule, &huge), QKV_OUT_OF_MEMORY,
+         "bytes of addresses left");
+  assert_null(huge);
+  assert_int_equal(device_emu.free(f.d, p.out), QKV_OK);
+  fixture_close(&f);
+}
+
 static void test_modules_refuse(void **state) {
   (void)state;
   fixture f = fixture_open(0);
@@ -291,11 +336,12 @@ static void test_compiler_refuses(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_open_refuses),   cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_modules_refuse), cmocka_unit_test(test_launch_refuses),
-      cmocka_unit_test(test_block_sizes),    cmocka_unit_test(test_struct_copies_are_checked),
-      cmocka_unit_test(test_events),         cmocka_unit_test(test_threads_share_the_machine),
-      cmocka_unit_test(test_compiler),       cmocka_unit_test(test_compiler_refuses),
+      cmocka_unit_test(test_open_refuses),     cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_modules_refuse),   cmocka_unit_test(test_launch_refuses),
+      cmocka_unit_test(test_block_sizes),      cmocka_unit_test(test_struct_copies_are_checked),
+      cmocka_unit_test(test_events),           cmocka_unit_test(test_threads_share_the_machine),
+      cmocka_unit_test(test_virtual_memory),   cmocka_unit_test(test_compiler),
+      cmocka_unit_test(test_compiler_refuses),
   };
   int failures = cmocka_run_group_tests(tests, setup, NULL);
   image_free(&fixture_image);

@@ -44,8 +44,8 @@ static void count_warning(qkv_log_level level, const char *message, void *user) 
 
 static int begin(void **state) {
   (void)state;
-  static const char *const variables[] = {"QKV_DEVICE", "QKV_CACHE_DIR",   "QKV_TEMPLATE_PATH",
-                                          "QKV_ARCH",   "QKV_DISABLE_JIT", "QKV_EMU_SEED"};
+  static const char *const variables[] = {"QKV_DEVICE",      "QKV_CACHE_DIR", "QKV_TEMPLATE_PATH", "QKV_ARCH",
+                                          "QKV_DISABLE_JIT", "QKV_EMU_SEED",  "QKV_EMU_GRANULE"};
   for (size_t n = 0; n < sizeof variables / sizeof *variables; n++)
     unsetenv(variables[n]);
   strcpy(root, "/tmp/qkv-engine-XXXXXX");
@@ -142,6 +142,12 @@ static void test_bad_options(void **state) {
   assert_fails(qkv_open(NULL, NULL), QKV_INVALID_ARGUMENT, "out");
   setenv("QKV_EMU_SEED", "many", 1);
   assert_fails(qkv_open(NULL, &e), QKV_INVALID_ARGUMENT, "QKV_EMU_SEED");
+  setenv("QKV_EMU_SEED", "3", 1);
+  setenv("QKV_EMU_GRANULE", "large", 1);
+  assert_fails(qkv_open(NULL, &e), QKV_INVALID_ARGUMENT, "QKV_EMU_GRANULE: 'large' is not a number");
+  setenv("QKV_DEVICE", "emu", 1);
+  setenv("QKV_EMU_GRANULE", "65537", 1);
+  assert_fails(qkv_open(NULL, &e), QKV_INVALID_ARGUMENT, "emu_granule: 65537 bytes");
 }
 
 /* Calls without a status take NULL too. */
@@ -530,8 +536,13 @@ static void test_explain(void **state) {
   qkv_spec *s = load_tiny(e);
   char *text;
   assert_int_equal(qkv_explain(e, s, NULL, 0, &text), QKV_OK);
-  static const char *const words[] = {
-      "attention_forward_sm80", "attention_naive", "tile_m=", "k <= q", "one ", "FLOP/byte"};
+  static const char *const words[] = {"attention_forward_sm80",
+                                      "attention_naive",
+                                      "tile_m=",
+                                      "k <= q",
+                                      "one ",
+                                      "FLOP/byte",
+                                      "K and V of a layer: 128 bytes a token\n"};
   for (size_t n = 0; n < sizeof words / sizeof *words; n++)
     if (!strstr(text, words[n]))
       fail_msg("'%s' is missing in:\n%s", words[n], text);
@@ -539,7 +550,21 @@ static void test_explain(void **state) {
   assert_int_equal(qkv_explain(e, s, NULL, 1, &text), QKV_OK);
   /* 2 x 4 heads x (sum of 129..256) pairs, 4 x 16 operations each */
   assert_non_null(strstr(text, "\"flops\": 12615680"));
+  assert_non_null(strstr(text, "\"kv\": {\"token_bytes\": 128, \"page\": null, \"page_bytes\": null}"));
   qkv_string_free(text);
+  qkv_spec *paged;
+  assert_int_equal(qkv_spec_load(e,
+                                 "qkvc: 1\nname: paged\nattention: {heads: {q: 4, kv: 2}, dim: 16, dtype: bf16}\n"
+                                 "layout: {q: ragged, kv: {paged: {page: 17}}}\n",
+                                 &paged),
+                   QKV_OK);
+  assert_int_equal(qkv_explain(e, paged, NULL, 0, &text), QKV_OK);
+  assert_non_null(strstr(text, "K and V of a layer: 128 bytes a token, 2176 a page of 17\n"));
+  qkv_string_free(text);
+  assert_int_equal(qkv_explain(e, paged, NULL, 1, &text), QKV_OK);
+  assert_non_null(strstr(text, "\"kv\": {\"token_bytes\": 128, \"page\": 17, \"page_bytes\": 2176}"));
+  qkv_string_free(text);
+  qkv_spec_free(paged);
   qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
   o.schedule = "tile_m=12345";
   assert_int_equal(qkv_explain(e, s, &o, 1, &text), QKV_OK); /* explains why not */

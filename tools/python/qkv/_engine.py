@@ -125,21 +125,23 @@ class Engine(_Handle):
     arch           architecture to generate for, e.g. "sm_90a"; None: the device's
     disable_jit    raise NOT_PREPARED instead of compiling
     emu_seed       order of asynchronous work on the emulator
+    emu_granule    bytes of memory that a pool on the emulator maps at once; 0: 2 MiB
     log            callable(level, text), level 1 warning 2 info 3 debug; None: logging.getLogger("qkv")
     """
 
     def __init__(self, device="auto", *, cache_dir=None, template_path=None, arch=None, disable_jit=False, emu_seed=0,
-                 log=None):
+                 emu_granule=0, log=None):
         sink = log or _log_to_logging
         # Kept alive as long as the engine: C calls it from any thread.
         self._log = c.LogFunction(lambda level, text, user: sink(level, text.decode("utf-8", "replace")))
         options = c.Options(device=c.encode(device), cache_dir=c.encode(cache_dir),
                             template_path=c.encode(template_path), arch=c.encode(arch),
-                            disable_jit=int(disable_jit), emu_seed=emu_seed, log=self._log)
+                            disable_jit=int(disable_jit), emu_seed=emu_seed, emu_granule=emu_granule,
+                            log=self._log)
         pointer = c_void_p()
         c.call("qkv_open", byref(options), byref(pointer))
         self._own(pointer, c.library().qkv_close)
-        self._launches, self._ops = weakref.WeakSet(), weakref.WeakSet()
+        self._launches, self._ops, self._pools = weakref.WeakSet(), weakref.WeakSet(), weakref.WeakSet()
         info = c.DeviceInfo()
         c.call("qkv_device_get_info", pointer, byref(info))
         #: name kind arch ordinal sm_count compute_major compute_minor l2_bytes memory_bytes driver_version compiler
@@ -148,8 +150,8 @@ class Engine(_Handle):
             for field, value in ((name, getattr(info, name)) for name, _ in c.DeviceInfo._fields_[1:])})
 
     def close(self):
-        """Frees the launches and prepared operations of this engine, then the engine."""
-        for child in list(self._launches) + list(self._ops):
+        """Frees the launches, prepared operations and pools of this engine, then the engine."""
+        for child in list(self._launches) + list(self._ops) + list(self._pools):
             child.close()
         super().close()
 
@@ -311,9 +313,10 @@ class Launch:
                 raise c.Error(c.INVALID_ARGUMENT, "%s: the tensor is read-only" % name)
             if view.device == "host":
                 self._stage(name, view, name in outputs)
-            elif device.kind != "cuda":
-                raise c.Error(c.INVALID_ARGUMENT, "%s: lies in GPU memory, but the engine's device is %s; open it with "
-                                                  "device=\"cuda\"" % (name, device.kind))
+            elif view.device != device.kind:
+                raise c.Error(c.INVALID_ARGUMENT, "%s: lies in %s memory, but the engine's device is %s; open it with "
+                                                  "device=\"%s\"" % (name, {"cuda": "GPU"}.get(view.device, view.device),
+                                                                     device.kind, view.device))
             elif view.ordinal not in (None, device.ordinal):
                 raise c.Error(c.INVALID_ARGUMENT, "%s: lies on cuda:%d, but the engine's device is cuda:%d" % (
                     name, view.ordinal, device.ordinal))

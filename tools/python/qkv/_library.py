@@ -8,7 +8,8 @@ import ctypes
 import ctypes.util
 import glob
 import os
-from ctypes import (CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64,
+                    c_void_p)
 
 # qkv_dtype
 F16, BF16, F32, E4M3, E5M2, I32, BOOL = range(7)
@@ -43,7 +44,7 @@ class _Sized(ctypes.Structure):
 class Options(_Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("cache_dir", c_char_p), ("template_path", c_char_p),
                 ("arch", c_char_p), ("disable_jit", c_int), ("emu_seed", c_uint64), ("log", LogFunction),
-                ("log_user", c_void_p)]
+                ("log_user", c_void_p), ("emu_granule", c_size_t)]
 
 
 class Counters(_Sized):
@@ -117,6 +118,22 @@ class MaskMap(_Sized):
                 ("actual", c_void_p), ("visible", c_double), ("analysis", c_void_p), ("dilation", c_int64)]
 
 
+# qkv_pool_mode
+POOL_BLOCKS, POOL_CONTIGUOUS = 0, 1
+
+
+class PoolOptions(_Sized):
+    _fields_ = [("size", c_size_t), ("mode", c_int), ("placement", c_int), ("layers", c_int64), ("blocks", c_int64),
+                ("slots", c_int64), ("max_len", c_int64), ("tile", c_int64), ("max_bytes", c_int64),
+                ("granule", c_int64)]
+
+
+class PoolInfo(_Sized):
+    _fields_ = [("size", c_size_t)] + [(name, c_int64) for name in (
+        "granule", "page", "token_bytes", "page_bytes", "reserved", "mapped", "used", "idle", "blocks", "blocks_used",
+        "slots", "tokens")]
+
+
 # name: (result, arguments). c_int results of qkv_status functions are checked by call().
 PROTOTYPES = {
     "qkv_status_name": (c_char_p, [c_int]),
@@ -146,6 +163,16 @@ PROTOTYPES = {
     "qkv_build": (c_int, [c_void_p, c_void_p, POINTER(BuildOptions), POINTER(BuildReport)]),
     "qkv_explain": (c_int, [c_void_p, c_void_p, POINTER(BuildOptions), c_int, POINTER(c_void_p)]),
     "qkv_cache_path": (c_char_p, [c_void_p]),
+    "qkv_pool_open": (c_int, [c_void_p, c_void_p, POINTER(PoolOptions), POINTER(c_void_p)]),
+    "qkv_pool_free": (None, [c_void_p]),
+    "qkv_pool_tensors": (c_int, [c_void_p, c_int64, POINTER(Tensor), POINTER(Tensor)]),
+    "qkv_pool_alloc": (c_int, [c_void_p, c_int64, POINTER(c_int32)]),
+    "qkv_pool_retain": (c_int, [c_void_p, c_int64, POINTER(c_int32)]),
+    "qkv_pool_release": (c_int, [c_void_p, c_int64, POINTER(c_int32)]),
+    "qkv_pool_owners": (c_int, [c_void_p, c_int32, POINTER(c_int64)]),
+    "qkv_pool_resize": (c_int, [c_void_p, c_int64, c_int64]),
+    "qkv_pool_trim": (c_int, [c_void_p, POINTER(c_int64)]),
+    "qkv_pool_get_info": (c_int, [c_void_p, POINTER(PoolInfo)]),
     "qkv_prepare": (c_int, [c_void_p, c_void_p, POINTER(Limits), POINTER(c_void_p)]),
     "qkv_op_free": (None, [c_void_p]),
     "qkv_workspace_size": (c_size_t, [c_void_p]),

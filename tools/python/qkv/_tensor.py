@@ -31,7 +31,7 @@ class _DLTensor(ctypes.Structure):
 
 
 class View:
-    """Where a tensor lies. `strides` count elements; `device` is "host" or "cuda"; `ordinal` may be None (unknown);
+    """Where a tensor lies. `strides` count elements; `device` is "host", "cuda" or "emu"; `ordinal` may be None (unknown);
     `owner` keeps the memory alive."""
 
     __slots__ = ("data", "dtype", "shape", "strides", "device", "ordinal", "owner", "readonly")
