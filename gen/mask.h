@@ -153,4 +153,9 @@ typedef struct mask_plan {
 /* `heads_vary`: the rows of one tile belong to several query heads (those of one KV head). */
 mask_plan mask_make_plan(arena *a, const expr *mask, const expr_param *params, bool bottom_right, bool heads_vary);
 
+/* Whether kernels visit the tiles of the plan's hull, one range: it is all there is to know, or what is known beyond it
+ * takes a map of tiles and there is none. `mapped`: there may be one, which knows neither residues nor sequences of
+ * lengths of their own. */
+bool mask_visits_range(const mask_plan *p, bool mapped);
+
 #endif

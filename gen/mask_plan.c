@@ -37,3 +37,7 @@ mask_plan mask_make_plan(arena *a, const expr *mask, const expr_param *params, b
     p.box = NULL;
   return p;
 }
+
+bool mask_visits_range(const mask_plan *p, bool mapped) {
+  return mask_is_range(&p->hull) || (!mapped && (p->form == MASK_MAP || p->form == MASK_ELEMENTS));
+}

@@ -184,8 +184,7 @@ static void ask(const problem_eval *eval, mask_tiling *t) {
 
 /* In the order in which the generator chooses (gen/lua_bind.c): a range, then what the plan knows. */
 static void plan(const planner *p, const mask_tiling *t) {
-  const bool by_pairs = p->plan.form == MASK_ELEMENTS && p->residue.modulus; /* every tile is visited */
-  const bool is_range = mask_is_range(&p->plan.hull) || by_pairs;
+  const bool is_range = mask_visits_range(&p->plan, spec_is_dense(p->eval.spec) && !p->residue.modulus);
   for (int64_t n = 0; n < t->rows; n++) {
     const row_tile row = row_tile_of(&p->eval, t, n);
     unsigned char *tiles = t->planned + n * t->columns;
@@ -228,7 +227,8 @@ qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, double most
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   }
   planner p = {.eval = {s, args}};
-  p.plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false, &p.residue);
+  p.plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false, spec_is_dense(s),
+                               &p.residue);
   for (int n = 0; n <= MASK_FULL_END; n++)
     p.edges[n] = mask_tile_edge(memory, &p.plan.hull, (mask_edge)n);
   for (int n = 0; n < p.plan.rows.count; n++)
