@@ -174,7 +174,7 @@ bool schema_is_free_form(const char *key) {
 }
 
 #define TABLES_PASSED(table_)                                                                                          \
-  "page tables are arguments of a call; the spec says their form: `layout: {kv: {paged: {page: 16, table: " table_ "}}}`"
+  "page tables are arguments of a call; the spec has their form: `layout: {kv: {paged: {page: 16, table: " table_ "}}}`"
 #define LENGTHS_PASSED(layout_)                                                                                        \
   "lengths are arguments of a call; the spec says how sequences lie: `layout: " layout_ "`"
 

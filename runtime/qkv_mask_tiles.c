@@ -38,7 +38,8 @@ static int64_t ceil_div(int64_t x, int64_t y) {
 }
 
 static row_tile row_tile_of(const problem_eval *eval, const mask_tiling *t, int64_t row) {
-  int64_t tiles = ceil_div(ceil_div(eval->args->q.shape[1], t->dilation), t->tile_q), first = row % tiles * t->tile_q;
+  int64_t len_q = call_sequence(eval->spec, eval->args, t->batch).len_q;
+  int64_t tiles = ceil_div(ceil_div(len_q, t->dilation), t->tile_q), first = row % tiles * t->tile_q;
   row_tile tile = {call_residue_position(eval->spec, eval->args, t->batch, t->head, row / tiles, first, t->dilation),
                    .height = 0};
   tile.height = clamp(tile.first.len_q - first, t->tile_q);
@@ -206,8 +207,9 @@ static void plan(const planner *p, const mask_tiling *t) {
 }
 
 /* Counts the tiles and makes room for the answers. */
-static qkv_status make_tiling(const qkv_attention_args *args, double most, mask_tiling *t) {
-  int64_t len_q = args->q.shape[1], len_k = args->k.shape[1], d = t->dilation;
+static qkv_status make_tiling(const problem_eval *eval, double most, mask_tiling *t) {
+  const sequence q = call_sequence(eval->spec, eval->args, t->batch);
+  int64_t len_q = q.len_q, len_k = q.len_k, d = t->dilation;
   t->rows = ceil_div(ceil_div(len_q, d), t->tile_q) * (d < len_q ? d : len_q);
   t->columns = ceil_div(ceil_div(len_k, d), t->tile_k);
   if ((double)t->rows * (double)t->columns > 1e9)
@@ -236,7 +238,7 @@ qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, double most
       p.sides[n][low] = mask_interval_side(memory, &p.plan.rows, n, low);
   t->dilation = call_dilation(&p.eval, p.residue.modulus);
   t->visible = -1;
-  qkv_status status = make_tiling(args, most, t);
+  qkv_status status = make_tiling(&p.eval, most, t);
   if (status == QKV_OK)
     plan(&p, t);
   if (status == QKV_OK && t->actual)

@@ -8,7 +8,7 @@
 //% local bounded = mask.form == "rows"
 //% local free_tiles = attention.free_tiles(mask)
 //% local more = mask.walk and "more" or "next < tiles.end"
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local place = "row_begin, " .. view.argument .. ", h, hk, b"
 //% header()
 

@@ -15,7 +15,7 @@
 //% local leads = cluster and "< CLUSTER" or "== 0"
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% header()
 
 //% local map_by_kv_head = mask.walk == "map" and not variant.mask_symbols.h and variant.mask_symbols.hk

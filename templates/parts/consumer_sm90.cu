@@ -15,7 +15,7 @@
 //% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local place = "work." .. view.argument
 //% local also = mask.dilation and ", work.view" or ""
 //% local arrive, at = cluster and "mbar_arrive_remote" or "mbar_arrive", cluster and ", c.lane" or ""

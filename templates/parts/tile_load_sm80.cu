@@ -5,7 +5,7 @@
 //%   {name = "load_key", tensor = "k", rows = "TILE_N", dim = "DIM_QK", pitch = "PITCH_K"},
 //%   {name = "load_value", tensor = "v", rows = "TILE_N", dim = "DIM_V", pitch = "PITCH_V"},
 //% }
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% local pointer = request.unaligned and "unsigned char *" or "unsigned "
 //% for _, load in ipairs(loads) do
 //%   local stride = view.stride("p." .. load.tensor .. "_stride_token")

@@ -7,7 +7,7 @@
 //% local shift_parameter = score.shifts and " const float (&shift)[ROW_TILES][2]," or ""
 //% local packed = kernel.layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local where = at_row .. (mask.dilation and "\n" or " ") .. view.parameter .. "," -- likewise, and the place
 //% local names = {q = "q", k = "k", i = "i", h = packed and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
 //%   len_k = "p.len_k"}

@@ -1,7 +1,7 @@
 //%% The output leaves the registers: through the warp's own rows of shared memory as whole 16-byte chunks, or directly
 //%% where the element is 4 bytes or the tensor is not aligned.
 //% local dtype = variant.dtype_out
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% local o_row = (mask.dilation and "(view.first_row + i * " .. view.dilation .. ")" or "i") .. " * p.o_stride_token"
 //% local staged = dtype ~= "f32" and not request.unaligned
 //% if staged then
