@@ -88,7 +88,7 @@ static void explain_plan(arena *a, const spec *s, const mask_plan *p, bool by_re
       explain_intervals(a, s, "column", &p->columns, out);
   }
   if (!spec_is_dense(s) && !by_residue && (p->form == MASK_MAP || p->form == MASK_ELEMENTS))
-    text_puts(out, "tiles: none is skipped within the rows' range: there is no map for sequences of different lengths\n");
+    text_puts(out, "tiles: none is skipped within the rows' range: sequences of different lengths have no map\n");
   if (p->box)
     explain_box(s, p->box, out);
   text_printf(out, "empty rows: %s\n", emptiness[p->emptiness]);

@@ -47,7 +47,7 @@ return {
   phases = {"prefill", "decode"},
 
   supports = function(v)
-    local reason = attention.refuse(v, {f16 = true, bf16 = true})
+    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
     if reason then return false, reason end
     if v.dtype_q ~= v.dtype_kv then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"

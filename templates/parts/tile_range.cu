@@ -20,7 +20,9 @@ struct tile_range {
   //% end
 };
 
-//% if not mask.dilation then
+//% if view.sequences then
+// Of the sequence's rows row_begin on.
+//% elseif not mask.dilation then
 // Of rows row_begin on; `position` is that of query row 0 in the KV sequence.
 //% else
 // Of the residue's rows row_begin on.
