@@ -72,7 +72,8 @@ static int64_t pages_in_all(const test_case *c, const inputs *in) {
   return pages_before(c, in, in->b) + SPARE_PAGES;
 }
 
-/* The number of the n-th page in use: a shuffle of all there are. Freed by the caller. */
+/* The number of the n-th page in use: a shuffle of all there are, in which page 0, where a wrong number may lead, is
+ * mostly nobody's. Freed by the caller. */
 static int64_t *shuffled(const test_case *c, const inputs *in) {
   const int64_t count = pages_in_all(c, in);
   int64_t *numbers = must_alloc((size_t)count * sizeof *numbers);
@@ -83,6 +84,9 @@ static int64_t *shuffled(const test_case *c, const inputs *in) {
     numbers[n] = numbers[other];
     numbers[other] = number;
   }
+  for (int64_t n = 0; n < count - 1 && c->shuffle % 4 != 3; n++)
+    if (numbers[n] == 0)
+      numbers[n] = numbers[count - 1], numbers[count - 1] = 0;
   return numbers;
 }
 
@@ -250,8 +254,8 @@ static float wild_number(int64_t n) {
 }
 
 static void make_table(sequence_arrays *a, const test_case *c, const inputs *in, int guard) {
-  const int64_t columns = (in->lk + c->page - 1) / c->page + COLUMNS_MORE, used = pages_before(c, in, in->b),
-                entries = c->table ? used + COLUMNS_MORE : in->b * columns;
+  const int64_t more = guard == GUARD_NONE ? 0 : COLUMNS_MORE, used = pages_before(c, in, in->b),
+                columns = (in->lk + c->page - 1) / c->page + more, entries = c->table ? used + more : in->b * columns;
   float *table = must_alloc((size_t)entries * sizeof *table), indptr[MAX_SEQUENCES + 1];
   int64_t *numbers = shuffled(c, in);
   for (int64_t n = 0; n < entries; n++)
@@ -291,10 +295,11 @@ void sequences_make_arrays(sequence_arrays *a, const test_case *c, const inputs 
     make_table(a, c, in, guard);
 }
 
-/* Where nothing else says them; at least 1, since 0 means that they are not given. */
+/* Where tensors do not say them at least 1, since 0 means that they are not given. */
 void sequences_set_maxima(qkv_attention_args *args, const test_case *c, const inputs *in) {
+  const bool shared = sequences_packed_k(c) || (sequences_paged(c) && c->table);
   if (sequences_ragged_q(c))
     args->max_len_q = in->lq > 0 ? in->lq : 1;
   if (c->seq != SEQUENCES_DENSE)
-    args->max_len_k = in->lk > 0 ? in->lk : 1;
+    args->max_len_k = in->lk > 0 || !shared ? in->lk : 1;
 }
