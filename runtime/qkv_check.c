@@ -216,11 +216,17 @@ static const qkv_tensor *tensor_of(const qkv_attention_args *args, int tensor) {
   return (const qkv_tensor *)(const void *)((const char *)args + rules[tensor].offset);
 }
 
+static qkv_status not_given(int tensor) {
+  return error_set(QKV_INVALID_ARGUMENT, "%s: is not given; the spec's layout needs it", rules[tensor].name);
+}
+
 static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS], int host) {
   const struct rule *r = &rules[tensor];
   const form *f = form_of(s, tensor);
   qkv_dtype want = dtype_wanted(s, tensor);
   int64_t extents[4];
+  if (r->role == INDEX && t->rank == 0)
+    return not_given(tensor);
   if (t->dtype != want && !(host && is_float(t->dtype) && is_float(want)))
     return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, %s %s", r->name, dtype_name(t->dtype),
                      r->role == INDEX ? "must be" : "the spec says", dtype_name(want));
@@ -288,6 +294,8 @@ static qkv_status take_size(const spec *s, const qkv_attention_args *args, const
                             int64_t sizes[EXTENTS]) {
   const form *f = form_of(s, g->tensor);
   const qkv_tensor *t = tensor_of(args, g->tensor);
+  if (f->rank > 0 && rules[g->tensor].role == INDEX && t->rank == 0)
+    return not_given(g->tensor);
   if (f->rank > 0 && t->rank != f->rank)
     return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", rules[g->tensor].name, t->rank,
                      f->rank);

@@ -102,13 +102,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% else
   const int row_begin = row_block * TILE_M;
   //% end
+  //% if not view.sequences then
 
-  //% if view.also ~= "" then
-  //%   -- the view knows the position
-  //% elseif bottom_right then
+  //%   if bottom_right and not mask.dilation then
   const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
-  //% else
+  //%   elseif not mask.dilation then
   const int position = 0; // of query row 0 in the KV sequence
+  //%   end
   //% end
 
   //% if mask.walk then

@@ -175,8 +175,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
     }
     for (int n = threadIdx.x % TILE, k = threadIdx.x / TILE; k < STEP; k += THREADS / TILE) {
       const int d = d_begin + n;
-      //% local row = paged and "p.v[value_row(p, view, k_begin + k, h / GROUP)" or "value[(k_begin + k) * p.v_stride_token"
-      //% local element = attention.to_float(variant.dtype_kv, row .. " + d * p.v_stride_dim]")
+      //% local place = "value[(k_begin + k) * p.v_stride_token"
+      //% if paged then place = "p.v[value_row(p, view, k_begin + k, h / GROUP)" end
+      //% local element = attention.to_float(variant.dtype_kv, place .. " + d * p.v_stride_dim]")
       const bool exists = k_begin + k < $(len_k) && d < DIM_V;
       value_tile[n][k] = exists ? $(element) : 0.0f;
     }

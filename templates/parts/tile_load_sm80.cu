@@ -43,16 +43,16 @@ static __device__ __forceinline__ void $(load.name)(
 
 //%   else
 //%     local tensor, row = load.tensor, load.tensor == "k" and "key_row_of_page" or "value_row_of_page"
-// TILE_N rows of $(tensor) from key key_begin on, page by page, to byte `to` of shared memory; `from` is the KV head's in
-// page 0. A thread keeps to one column of 16-byte chunks; nothing behind the sequence's end is looked at.
+// TILE_N rows of $(tensor) from key key_begin on, page by page, to byte `to` of shared memory; `from` is where the KV
+// head begins in page 0. A thread keeps to one column of 16-byte chunks. Rows behind the sequence's end are zero, and
+// nothing there is looked at, of the page table neither.
 static __device__ __forceinline__ void $(load.name)(
     const qkv_params &p, $(pointer)to, const unsigned short *from, int key_begin, const sequence_view &view) {
   constexpr int CHUNKS = $(load.dim) / 8;            // of 16 bytes in a row
   constexpr int ROWS_AT_ONCE = THREADS / CHUNKS;
   // From these rows on the next so many lie in one page: whole tiles, whole pages of a tile, or just one.
-  constexpr int ROWS_OF_PAGE = PAGE % TILE_N == 0                                  ? TILE_N
-                               : TILE_N % PAGE == 0 && PAGE % ROWS_AT_ONCE == 0 ? PAGE
-                                                                                    : 1;
+  constexpr bool WHOLE_PAGES = TILE_N % PAGE == 0 && PAGE % ROWS_AT_ONCE == 0;
+  constexpr int ROWS_OF_PAGE = PAGE % TILE_N == 0 ? TILE_N : WHOLE_PAGES ? PAGE : 1;
   const int column = threadIdx.x % CHUNKS * 8, first = threadIdx.x / CHUNKS;
   if (THREADS % CHUNKS != 0 && first >= ROWS_AT_ONCE) return;
   to += (first * $(load.pitch) + column) * 2;

@@ -229,8 +229,8 @@ void sequences_make_q(guarded *m, const char *name, qkv_dtype dtype, int layout,
 void sequences_make_k(guarded *m, const char *name, qkv_dtype dtype, int layout, const test_case *c, const inputs *in,
                       int guard, int64_t dim, const float *canonical);
 void sequences_make_lse(guarded *m, const char *name, const test_case *c, const inputs *in, int guard, int spread);
-/* Reads an output into canonical values, 0 in rows that no sequence has. Returns the elements of sequences that were not
- * written, or -1 when one of no sequence was. */
+/* Reads an output into canonical values, 0 in rows that no sequence has. Returns the elements of sequences that were
+ * not written, or -1 when one of no sequence was. */
 int64_t sequences_load(const guarded *m, const test_case *c, const inputs *in, int64_t dim, float *canonical);
 int64_t sequences_load_lse(const guarded *m, const test_case *c, const inputs *in, float *canonical);
 

@@ -308,6 +308,7 @@ static void table_apart(problem *p) { p->args.page_table.stride[p->args.page_tab
 static void table_rank(problem *p) { p->args.page_table.rank = 3 - p->args.page_table.rank; }
 static void table_batch(problem *p) { p->args.page_table.shape[0] = BATCH + 1; }
 static void lengths_missing(problem *p) { p->args.seqlens_k = (qkv_tensor){0}; }
+static void starts_missing(problem *p) { p->args.cu_seqlens_q = (qkv_tensor){0}; }
 static void page_extent(problem *p) { p->args.v.shape[p->layout->hnd ? 2 : 1] = 5; }
 static void o_tokens(problem *p) { p->args.o.shape[0]++; }
 static void lse_tokens(problem *p) { p->args.lse.shape[1]--; }
@@ -350,7 +351,8 @@ static const struct {
     {2, table_rank, false, "page_table: has rank 1, must have 2"},
     {3, table_rank, false, "page_table: has rank 2, must have 1"},
     {7, table_batch, false, "page_table: dimension 0, batch is 6, must be 5"},
-    {1, lengths_missing, false, "seqlens_k: is f16, must be i32"},
+    {1, lengths_missing, false, "seqlens_k: is not given; the spec's layout needs it"},
+    {4, starts_missing, false, "cu_seqlens_q: is not given; the spec's layout needs it"},
     {3, page_extent, false, "v: dimension 2, page is 5, must be 3"},
     {6, page_extent, false, "v: dimension 1, page is 5, must be 4"},
     {4, o_tokens, false, "o: dimension 0, tokens_q is "},
