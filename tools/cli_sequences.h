@@ -1,6 +1,6 @@
 /* cli_sequences.h: problems whose sequences have lengths of their own: the arrays of lengths and pages, the shapes that
- * follow, and poison in all that no sequence owns. Invariant: host tensors are contiguous, packed sequences begin at row
- * 0. Built by cli_sequences.c for cli_problem.c and cli_verify.c. */
+ * follow, and poison in all that no sequence owns. Invariant: host tensors are contiguous, packed sequences begin at
+ * row 0. Built by cli_sequences.c for cli_problem.c and cli_verify.c. */
 #ifndef TOOLS_CLI_SEQUENCES_H
 #define TOOLS_CLI_SEQUENCES_H
 
@@ -8,8 +8,8 @@
 
 /* Whether the spec's layouts are other than dense: the functions below are for such problems only. */
 bool sequences_any(const problem *p);
-/* Draws the lengths within batch, len_q and len_k: some 0, 1 and full, the others anything ("mixed"), or all full; makes
- * the arrays, pages in an order of their own and wild numbers behind the ends of the table. Returns an exit code. */
+/* Draws the lengths within batch, len_q and len_k: some 0, 1 and full, the others anything ("mixed"), or all full;
+ * makes the arrays, pages in an order of their own and wild numbers behind the ends of the table. Returns an exit code. */
 int sequences_make(problem *p, const problem_request *request);
 /* The shape of q, k, v, o or an LSE, after sequences_make. Returns its rank. */
 int sequences_shape(const problem *p, problem_slot slot, int64_t shape[4]);
