@@ -87,6 +87,8 @@ static void explain_plan(arena *a, const spec *s, const mask_plan *p, bool by_re
     if (!by_residue)
       explain_intervals(a, s, "column", &p->columns, out);
   }
+  if (!spec_is_dense(s) && !by_residue && (p->form == MASK_MAP || p->form == MASK_ELEMENTS))
+    text_puts(out, "tiles: none is skipped within the rows' range: sequences of different lengths have no map\n");
   if (p->box)
     explain_box(s, p->box, out);
   text_printf(out, "empty rows: %s\n", emptiness[p->emptiness]);
@@ -182,7 +184,8 @@ void gen_explain_mask(const spec *s, text *out) {
     return;
   }
   mask_residue residue;
-  mask_plan plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false, &residue);
+  mask_plan plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false,
+                                       spec_is_dense(s), &residue);
   mask_rows rows = plan.hull;
   explain_expression(s, "mask: ", s->mask, "\n", out);
   if (residue.modulus)

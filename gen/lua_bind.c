@@ -22,7 +22,7 @@ void binding_analyse(binding *b, arena *a) {
   analyse_score(b, a);
   const bool heads_vary = b->spec->heads_q > b->spec->heads_kv && (expr_symbols(b->spec->mask) & EXPR_BIT(EXPR_H));
   b->plan = mask_make_tile_plan(a, b->spec->mask, b->spec->params, b->spec->align == ALIGN_BOTTOM_RIGHT, heads_vary,
-                                &b->residue);
+                                spec_is_dense(b->spec), &b->residue);
   b->rows = b->plan.hull;
   for (int edge = 0; edge < EDGE_COUNT; edge++)
     b->edges[edge] = mask_tile_edge(a, &b->rows, (mask_edge)edge);
@@ -36,8 +36,8 @@ void binding_analyse(binding *b, arena *a) {
   b->mask_parts = expr_hoist(a, tested, b->spec->params, b->spec->nparams);
   static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
                                       [MASK_ELEMENTS] = "map"};
-  const bool by_pairs = b->plan.form == MASK_ELEMENTS && b->residue.modulus; /* a map knows nothing of residues */
-  b->walk = mask_is_range(&b->rows) || by_pairs ? NULL : walks[b->plan.form];
+  const bool mapped = spec_is_dense(b->spec) && !b->residue.modulus;
+  b->walk = mask_visits_range(&b->plan, mapped) ? NULL : walks[b->plan.form];
 }
 
 /* ---- tables ---- */
@@ -124,7 +124,8 @@ static void define_variant(binding *b, lua_State *L) {
   set_string(L, "layout_q", spec_layout_name(s->layout_q));
   set_string(L, "layout_kv", spec_layout_name(s->layout_kv));
   set_int(L, "page_size", s->page_size);
-  set_string(L, "page_order", s->page_order == PAGE_NHD ? "nhd" : "hnd");
+  set_string(L, "page_order", spec_page_order_name(s->page_order));
+  set_string(L, "page_table", spec_page_table_name(s->page_table));
   set_deterministic(L, s->deterministic);
   lua_newtable(L);
   set_bool(L, "o", s->outputs & OUTPUT_O);

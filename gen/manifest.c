@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q", "len_k",   "heads_q",
+static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q", "len_k",  "tokens_q", "heads_q",
                                                    "heads_kv", "dim_qk", "dim_v", "sm_count",
                                                    "dilation", "residues", "residue_rows"};
 static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map"};

@@ -21,12 +21,13 @@ enum {
   MANIFEST_NAME = 64
 };
 
-/* A size known at launch. */
+/* A size known at launch. Lengths are the greatest that a sequence of the call may have. */
 typedef enum manifest_size {
   SIZE_ONE,
   SIZE_BATCH,
   SIZE_LEN_Q,
   SIZE_LEN_K,
+  SIZE_TOKENS_Q, /* rows of q: those of a ragged one, else batch * len_q */
   SIZE_HEADS_Q,
   SIZE_HEADS_KV,
   SIZE_DIM_QK,
@@ -74,6 +75,12 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_
  *   q k v o lse lse_with_sink sink               base pointers
  *   q.stride.batch  .token .head .dim            element strides, likewise k v o; lse.stride.batch .head .token;
  *                                                lse_with_sink.stride....; sink.stride.head
+ *                                                the axes are those of the layout: a ragged q has no batch, pages have
+ *                                                page, token, head and dim, the lse of a ragged q head and token
+ *   q.extent.token  k.extent.token               tokens of a packed tensor, and of the other axes likewise
+ *   cu_seqlens_q cu_seqlens_k seqlens_k          base pointers of contiguous i32 arrays
+ *   page_table page_table.stride.batch           likewise of a table of rows; of a csr one page_table.extent.entry
+ *   page_indptr                                  and this
  *   q.map.DIMS.TOKENS.SWIZZLE                    tensor map of q (also k v o) over (dim, token, head, batch) whose box is
  *                                                DIMS by TOKENS elements of one head, with SWIZZLE bytes of swizzle
  *   q.packed_map.DIMS.HEADS.TOKENS.SWIZZLE       the same of q (also o) over (dim, query head of a KV head, token, KV head,
@@ -82,7 +89,7 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_
  *                                                head, batch), of the residues below len % dilation, which have
  *                                                ceil(len / dilation) tokens; the box holds tokens of one residue
  *   q.short_map.DIMS.TOKENS.SWIZZLE              of all residues, and floor(len / dilation) of the tokens of each
- *   batch len_q len_k dilation                   sizes
+ *   batch len_q len_k tokens_q dilation          sizes
  *   workspace.NAME                               address of a region
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
  *   param.NAME.stride.D  param.NAME.extent.D     of its dimension D */

@@ -162,5 +162,9 @@ mask_plan mask_make_plan(arena *a, const expr *mask, const expr_param *params, b
 
 /* mask_rows_growth of what kernels visit: the hull (`by_hull`), the intervals, or what a box program finds. */
 int mask_plan_growth(const mask_plan *p, bool by_hull);
+/* Whether kernels visit the tiles of the plan's hull, one range: it is all there is to know, or what is known beyond it
+ * takes a map of tiles and there is none. `mapped`: there may be one, which knows neither residues nor sequences of
+ * lengths of their own. */
+bool mask_visits_range(const mask_plan *p, bool mapped);
 
 #endif

@@ -43,3 +43,7 @@ int mask_plan_growth(const mask_plan *p, bool by_hull) {
     return mask_rows_growth(&p->hull);
   return p->form == MASK_ROWS ? mask_intervals_growth(&p->rows) : MASK_BY_ROW;
 }
+
+bool mask_visits_range(const mask_plan *p, bool mapped) {
+  return mask_is_range(&p->hull) || (!mapped && (p->form == MASK_MAP || p->form == MASK_ELEMENTS));
+}

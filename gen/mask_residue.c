@@ -234,8 +234,8 @@ bool mask_find_residue(arena *a, const expr *mask, bool bottom_right, mask_resid
 }
 
 mask_plan mask_make_tile_plan(arena *a, const expr *mask, const expr_param *params, bool bottom_right, bool heads_vary,
-                              mask_residue *out) {
-  if (mask_find_residue(a, mask, bottom_right, out)) {
+                              bool dense, mask_residue *out) {
+  if (dense && mask_find_residue(a, mask, bottom_right, out)) {
     mask_plan p = mask_make_plan(a, out->within, params, false, heads_vary);
     p.columns = (mask_intervals){.over = EXPR_K, .fault = out->within};
     p.emptiness = MASK_ROWS_MAY_BE_EMPTY;

@@ -26,10 +26,11 @@ typedef struct mask_residue {
 /* False when no conjunct of the mask says that q and k have the same residue. `bottom_right` says what i means. Pure. */
 bool mask_find_residue(arena *a, const expr *mask, bool bottom_right, mask_residue *out);
 
-/* The plan that kernels follow. When tiles are to hold tokens of one residue it is that of out->within, without columns
- * and proofs of empty rows. Else it is mask_make_plan's of the mask, and out->modulus NULL: no residues, or elements of
- * tensors decide tiles, which are then better skipped than thinned out (a map of tiles knows neighbours only). */
+/* The plan that kernels follow. `dense`: all sequences have the same lengths; others hold neighbours in their tiles.
+ * When tiles are to hold tokens of one residue it is that of out->within, without columns and proofs of empty rows.
+ * Else it is mask_make_plan's of the mask, and out->modulus NULL: no residues, or elements of tensors decide tiles,
+ * which are then better skipped than thinned out (a map of tiles knows neighbours only). */
 mask_plan mask_make_tile_plan(arena *a, const expr *mask, const expr_param *params, bool bottom_right, bool heads_vary,
-                              mask_residue *out);
+                              bool dense, mask_residue *out);
 
 #endif

@@ -16,8 +16,11 @@
 typedef enum spec_dtype { DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_E4M3, DTYPE_E5M2, DTYPE_COUNT } spec_dtype;
 typedef enum spec_sink { SINK_NONE, SINK_PER_HEAD } spec_sink;
 typedef enum spec_align { ALIGN_BOTTOM_RIGHT, ALIGN_TOP_LEFT } spec_align;
-typedef enum spec_layout { LAYOUT_DENSE, LAYOUT_RAGGED, LAYOUT_PAGED } spec_layout;
+/* How the tokens of a sequence are found. Queries are dense or ragged; dense goes with all but ragged, ragged with all
+ * but dense. */
+typedef enum spec_layout { LAYOUT_DENSE, LAYOUT_PADDED, LAYOUT_RAGGED, LAYOUT_PAGED } spec_layout;
 typedef enum spec_page_order { PAGE_NHD, PAGE_HND } spec_page_order;
+typedef enum spec_page_table { PAGE_TABLE_ROWS, PAGE_TABLE_CSR } spec_page_table;
 typedef enum spec_deterministic { DETERMINISTIC_NO, DETERMINISTIC_YES, DETERMINISTIC_BATCH } spec_deterministic;
 
 /* Bits of spec.outputs. */
@@ -54,8 +57,9 @@ typedef struct spec {
   expr_param params[SPEC_MAX_PARAMS]; /* in order of declaration */
   /* layout: */
   spec_layout layout_q, layout_kv;
-  int page_size; /* LAYOUT_PAGED */
+  int page_size; /* LAYOUT_PAGED, likewise the next two */
   spec_page_order page_order;
+  spec_page_table page_table;
   unsigned outputs;
   spec_deterministic deterministic;
   int nschedule; /* 0: auto */
@@ -81,5 +85,9 @@ void spec_json_schema(text *out);
 const char *spec_dtype_name(spec_dtype t);  /* "bf16" */
 int spec_dtype_size(spec_dtype t);          /* bytes */
 const char *spec_layout_name(spec_layout l);
+const char *spec_page_order_name(spec_page_order o); /* "nhd" */
+const char *spec_page_table_name(spec_page_table t); /* "rows" */
+/* Whether all sequences have the same lengths: those of the tensors. */
+bool spec_is_dense(const spec *s);
 
 #endif

@@ -142,6 +142,12 @@ static const struct {
 } word_advice[] = {
     {"layout.q", "paged", "queries are never paged; use dense or ragged"},
     {"layout.kv", "paged", "give the page size: `kv: {paged: {page: 16, order: nhd}}`"},
+    {"layout.q", "padded", "queries that are padded to one length are dense"},
+    {"layout.kv.paged.order", "bnhd", "did you mean 'nhd'?"},
+    {"layout.kv.paged.table", "dense", "did you mean 'rows'?"},
+    {"layout.kv.paged.table", "block_table", "did you mean 'rows'?"},
+    {"layout.kv.paged.table", "indptr", "did you mean 'csr'?"},
+    {"layout.kv.paged.table", "ragged", "did you mean 'csr'?"},
     {"layout.q", "varlen", "did you mean 'ragged'?"},
     {"layout.kv", "varlen", "did you mean 'ragged'?"},
     {"attention.dtype", "fp16", "did you mean 'f16'?"},

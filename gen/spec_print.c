@@ -20,8 +20,19 @@ int spec_dtype_size(spec_dtype t) {
 }
 
 const char *spec_layout_name(spec_layout l) {
-  static const char *const names[] = {"dense", "ragged", "paged"};
+  static const char *const names[] = {"dense", "padded", "ragged", "paged"};
   return names[l];
+}
+
+const char *spec_page_order_name(spec_page_order o) {
+  return o == PAGE_HND ? "hnd" : "nhd";
+}
+const char *spec_page_table_name(spec_page_table t) {
+  return t == PAGE_TABLE_CSR ? "csr" : "rows";
+}
+
+bool spec_is_dense(const spec *s) {
+  return s->layout_q == LAYOUT_DENSE && s->layout_kv == LAYOUT_DENSE;
 }
 
 /* Where the fields go: lines of "  key: value", or members of a JSON object. */
@@ -188,7 +199,8 @@ static void put_layout(printer *p) {
     open_object(p, "kv");
     open_object(p, "paged");
     put_integer(p, "page", s->page_size);
-    put_word(p, "order", s->page_order == PAGE_HND ? "hnd" : "nhd");
+    put_word(p, "order", spec_page_order_name(s->page_order));
+    put_word(p, "table", spec_page_table_name(s->page_table));
     close_object(p);
     close_object(p);
   } else

@@ -111,22 +111,31 @@ static void read_attention(reader *r, const tree_node *node) {
 
 /* ---- layout, outputs, deterministic ---- */
 
+static void read_pages(spec *s, const tree_node *paged) {
+  s->page_size = (int)integer("layout.kv.paged.page", get(paged, "page"));
+  s->page_order = word("layout.kv.paged.order", get(paged, "order")) == PAGE_HND ? PAGE_HND : PAGE_NHD;
+  int table = word("layout.kv.paged.table", get(paged, "table"));
+  s->page_table = table == PAGE_TABLE_CSR ? PAGE_TABLE_CSR : PAGE_TABLE_ROWS;
+}
+
 static void read_layout(reader *r, const tree_node *node) {
+  static const spec_layout layouts_q[] = {LAYOUT_DENSE, LAYOUT_RAGGED}; /* in the order of the row's words */
   spec *s = r->spec;
-  const tree_node *q = get(node, "q"), *kv = get(node, "kv"), *paged = get(kv, "paged");
-  int layout_q = word("layout.q", q), layout_kv = kv && kv->kind == TREE_MAPPING ? LAYOUT_PAGED : word("layout.kv", kv);
-  s->layout_q = layout_q == LAYOUT_RAGGED ? LAYOUT_RAGGED : LAYOUT_DENSE;
+  const tree_node *q = get(node, "q"), *kv = get(node, "kv");
+  bool paged = kv && kv->kind == TREE_MAPPING;
+  int word_q = word("layout.q", q), layout_kv = paged ? LAYOUT_PAGED : word("layout.kv", kv);
+  s->layout_q = word_q < 0 ? LAYOUT_DENSE : layouts_q[word_q];
   s->layout_kv = layout_kv < 0 ? LAYOUT_DENSE : (spec_layout)layout_kv;
-  if (s->layout_kv == LAYOUT_PAGED) {
-    s->page_size = (int)integer("layout.kv.paged.page", get(paged, "page"));
-    s->page_order = word("layout.kv.paged.order", get(paged, "order")) == PAGE_HND ? PAGE_HND : PAGE_NHD;
-  }
-  if (layout_q < 0 || layout_kv < 0 || layout_kv == LAYOUT_PAGED || layout_q == layout_kv)
+  if (paged)
+    read_pages(s, get(kv, "paged"));
+  bool ragged_q = s->layout_q == LAYOUT_RAGGED, ragged_kv = s->layout_kv == LAYOUT_RAGGED;
+  bool legal = ragged_q ? s->layout_kv != LAYOUT_DENSE : !ragged_kv;
+  if (word_q < 0 || layout_kv < 0 || legal)
     return;
-  bool ragged_q = layout_q == LAYOUT_RAGGED;
   diag_add(r->diags, DIAG_CONFLICT, start_of(ragged_q ? q : kv), "layout.%s is ragged but layout.%s is dense",
            ragged_q ? "q" : "kv", ragged_q ? "kv" : "q");
-  diag_hint(r->diags, ragged_q ? "make layout.kv ragged or paged too" : "make layout.q ragged too");
+  diag_hint(r->diags, ragged_q ? "make layout.kv ragged, padded or paged"
+                               : "make layout.q ragged too; keys behind dense queries are dense, padded or paged");
 }
 
 static void read_outputs(reader *r, const tree_node *node) {

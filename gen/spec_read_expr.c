@@ -27,7 +27,9 @@ static const struct {
     {" q k i h hk b s len_q len_k hq heads_q heads_kv group true false and or not if else in is lambda xor"
      " causal window prefix same min max abs exp exp2 log tanh sqrt floor where ",
      "means something in expressions"},
-    {" v o p lse lse_with_sink sink batch out workspace stream ", "names a tensor or argument of every kernel"},
+    {" v o p lse lse_with_sink sink batch out workspace stream cu_seqlens_q cu_seqlens_k seqlens_k page_table"
+     " page_indptr ",
+     "names a tensor or argument of every kernel"},
     {" alignas alignof and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await"
      " co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete"
      " do double dynamic_cast enum explicit export extern float for friend goto inline int long mutable namespace new"

@@ -74,14 +74,17 @@ const schema_row schema_rows[] = {
     {.path = "layout", .kinds = SCHEMA_MAPPING, .meaning = "how tensors lie in memory"},
     {.path = "layout.q", .kinds = SCHEMA_WORD, .words = {"dense", "ragged"}, .fallback = "dense",
      .meaning = "dense: [batch, len, heads, dim] with any strides; ragged: sequences packed one after the other"},
-    {.path = "layout.kv", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"dense", "ragged"}, .fallback = "dense",
-     .meaning = "the same for K and V, or paged"},
+    {.path = "layout.kv", .kinds = SCHEMA_WORD | SCHEMA_MAPPING, .words = {"dense", "padded", "ragged"},
+     .fallback = "dense",
+     .meaning = "the same for K and V; padded: [batch, capacity, heads, dim], each sequence with a length; or paged"},
     {.path = "layout.kv.paged", .kinds = SCHEMA_MAPPING, .flags = SCHEMA_REQUIRED,
      .example = "paged: {page: 16, order: nhd}", .meaning = "K and V in pages that a page table names"},
     {.path = "layout.kv.paged.page", .kinds = SCHEMA_INTEGER, .flags = SCHEMA_REQUIRED, INTEGER(1, 256, 1),
      .example = "page: 16", .meaning = "tokens in a page"},
     {.path = "layout.kv.paged.order", .kinds = SCHEMA_WORD, .words = {"nhd", "hnd"}, .fallback = "nhd",
      .meaning = "order inside a page: token, head, dim or head, token, dim"},
+    {.path = "layout.kv.paged.table", .kinds = SCHEMA_WORD, .words = {"rows", "csr"}, .fallback = "rows",
+     .meaning = "the page table: rows: [batch, columns]; csr: [entries], one sequence after the other"},
     RESERVED("layout.kv.pools", "several KV pools"),
 
     {.path = "outputs", .kinds = SCHEMA_LIST, .high = 8, .fallback = "[o]", .meaning = "what is written"},
@@ -170,6 +173,11 @@ bool schema_is_free_form(const char *key) {
   return strncmp(key, "x-", 2) == 0;
 }
 
+#define TABLES_PASSED(table_)                                                                                          \
+  "page tables are arguments of a call; the spec has their form: `layout: {kv: {paged: {page: 16, table: " table_ "}}}`"
+#define LENGTHS_PASSED(layout_)                                                                                        \
+  "lengths are arguments of a call; the spec says how sequences lie: `layout: " layout_ "`"
+
 /* Words of other libraries. */
 static const struct {
   const char *key, *advice;
@@ -195,6 +203,18 @@ static const struct {
     {"bias", "a bias is part of the score: `score: s + bias[h, i, k]` with bias under params"},
     {"page_size", "pages are part of the layout: `layout: {kv: {paged: {page: 16}}}`"},
     {"block_size", "pages are part of the layout: `layout: {kv: {paged: {page: 16}}}`"},
+    {"block_table", TABLES_PASSED("rows")},
+    {"page_table", TABLES_PASSED("rows")},
+    {"page_indptr", TABLES_PASSED("csr")},
+    {"kv_indptr", TABLES_PASSED("csr")},
+    {"kv_layout", "the order inside a page is part of the layout: `layout: {kv: {paged: {page: 16, order: nhd}}}`"},
+    {"cu_seqlens", LENGTHS_PASSED("{q: ragged, kv: ragged}")},
+    {"cu_seqlens_q", LENGTHS_PASSED("{q: ragged, kv: ragged}")},
+    {"cu_seqlens_k", LENGTHS_PASSED("{q: ragged, kv: ragged}")},
+    {"qo_indptr", LENGTHS_PASSED("{q: ragged, kv: ragged}")},
+    {"seqlens_k", LENGTHS_PASSED("{kv: padded}")},
+    {"cache_seqlens", LENGTHS_PASSED("{kv: padded}")},
+    {"seqused_k", LENGTHS_PASSED("{kv: padded}")},
     {"sinks", "the key is sink: `sink: per_head`"},
     {"return_lse", "outputs are a list: `outputs: [o, lse]`"},
     {"batch_invariant", "the key is deterministic: `deterministic: batch`"},

@@ -136,6 +136,11 @@ QKV_API qkv_status qkv_spec_load(qkv_engine *engine, const char *path_or_text, q
 QKV_API qkv_status qkv_spec_check(const char *path_or_text, int json, qkv_spec **out);
 QKV_API void qkv_spec_free(qkv_spec *spec);
 
+/* How the tokens of a call's sequences are found, see qkv_attention_args. Queries are dense or ragged. */
+typedef enum qkv_layout { QKV_DENSE = 0, QKV_PADDED = 1, QKV_RAGGED = 2, QKV_PAGED = 3 } qkv_layout;
+typedef enum qkv_page_order { QKV_PAGE_NHD = 0, QKV_PAGE_HND = 1 } qkv_page_order;
+typedef enum qkv_page_table { QKV_PAGE_TABLE_ROWS = 0, QKV_PAGE_TABLE_CSR = 1 } qkv_page_table;
+
 /* What a caller must know to make tensors. */
 typedef struct qkv_spec_info {
   size_t size;
@@ -146,6 +151,10 @@ typedef struct qkv_spec_info {
   int has_sink;                       /* args.sink is needed */
   int nparams;
   int nworkloads;
+  qkv_layout layout_q, layout_kv;
+  int page_size; /* tokens of a page, where layout_kv is QKV_PAGED; 0 elsewhere */
+  qkv_page_order page_order;
+  qkv_page_table page_table;
 } qkv_spec_info;
 QKV_API void qkv_spec_get_info(const qkv_spec *spec, qkv_spec_info *out);
 
@@ -383,6 +392,23 @@ typedef struct qkv_param_value {
 /* Shapes, dense layout, element strides free:
  *   q   [batch, len_q, heads_q, dim_qk]     k [batch, len_k, heads_kv, dim_qk]    v [batch, len_k, heads_kv, dim_v]
  *   o   [batch, len_q, heads_q, dim_v]      lse, lse_with_sink [batch, heads_q, len_q] f32    sink [heads_q] f32
+ *
+ * Sequences of lengths of their own (layout of the spec; docs/design/0006-sequences.md). v is like k, o like q:
+ *   q ragged  q [tokens, heads_q, dim_qk], lse [heads_q, tokens]; sequence b has the rows from cu_seqlens_q[b] up to
+ *             cu_seqlens_q[b + 1]. Rows of no sequence are neither read nor written. The batch is that of cu_seqlens_q.
+ *   kv padded k [batch, capacity, heads_kv, dim_qk], of which sequence b has the first seqlens_k[b]
+ *   kv ragged k [tokens, heads_kv, dim_qk] with cu_seqlens_k
+ *   kv paged  k [pages, page, heads_kv, dim_qk] (nhd) or [pages, heads_kv, page, dim_qk] (hnd). Token k of sequence b
+ *             is number k % page of the page with the number page_table[b, k / page] (rows: [batch, columns]) or
+ *             page_table[page_indptr[b] + k / page] (csr: [entries]); there are seqlens_k[b] of them
+ * These arrays are i32 in device memory, contiguous except for the rows of a page table; a launch reads them, so a
+ * replay of a captured graph sees what they hold then. Nothing is read behind a sequence's end, of the table neither.
+ * max_len_q and max_len_k say how long sequences may be: grids, workspaces and the shapes of parameters follow them. 0:
+ * the extent of a dense q or k; the maximum of qkv_limits, but no more than the capacity of padded keys or the columns
+ * of a table of rows. A length beyond counts as the maximum, a negative one as 0, starts and ends of packed sequences
+ * stay within the tensor; page numbers are used as they are (qkv_check_sequences looks at them).
+ * What a layout has no use for is ignored.
+ *
  * lse is the natural logarithm of the sum of exp of the final scores; a row without a visible key gives o = 0, lse = -inf.
  * Outputs the spec does not name are ignored; those it names are required. Any extent may be 0; lengths and i32 scalar
  * parameters lie within 2^30. */
@@ -396,8 +422,14 @@ typedef struct qkv_attention_args {
   void *workspace; /* device memory, 256-byte aligned; any content; not shared by calls that may overlap in time */
   size_t workspace_bytes;
   int reuse_plan; /* 1: the workspace still holds what an earlier call planned, see below */
+  qkv_tensor cu_seqlens_q, cu_seqlens_k; /* i32 [batch + 1] */
+  qkv_tensor seqlens_k;                  /* i32 [batch] */
+  qkv_tensor page_table;                 /* i32 [batch, columns], any stride between rows, or [entries] */
+  qkv_tensor page_indptr;                /* i32 [batch + 1] */
+  int64_t max_len_q, max_len_k;          /* of the longest sequence that the arrays may hold; 0: see above */
 } qkv_attention_args;
-#define QKV_ATTENTION_ARGS_INIT {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0, 0}
+#define QKV_ATTENTION_ARGS_INIT \
+  {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0, 0, {0}, {0}, {0}, {0}, {0}, 0, 0}
 
 /* Plans. Where data decide which tiles a mask hides, a call first builds a map of tiles in its workspace (the launch
  * qkv_plan_map); where the mask's bounds do not tell which rows see the most keys, an order of tiles of rows
@@ -410,10 +442,19 @@ typedef struct qkv_attention_args {
  * graph. The device's context must be current (it is made current and restored when it is not). */
 QKV_API qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream);
 
+/* A look at the arrays of lengths and pages before a call, for debugging: launches cannot look. They must be in host
+ * memory here (args.cu_seqlens_q, ..., page_indptr); of the other tensors only the shapes count, parameters not at
+ * all. QKV_INVALID_ARGUMENT names the sequence and the entry of the first fault: lengths that are negative or above
+ * the maximum (max_len_q, max_len_k; 0: none beyond the tensors'), cu_seqlens or page_indptr that fall or leave the
+ * tensor, more tokens than a table's part has pages for, a page number below 0 or not below the number of pages in a
+ * part that is in use. What lies behind the ends may be anything. */
+QKV_API qkv_status qkv_check_sequences(const qkv_spec *spec, const qkv_attention_args *args);
+
 /* ---- Masks ---- */
 
-/* Which pairs the mask lets through, for one query head of one batch entry: visible[i * len_k + k] is 1 or 0. Looks at
- * the extents of args.q and args.k and at the parameters, which must be in host memory. */
+/* Which pairs the mask lets through, for one query head of one batch entry: visible[i * len_k + k] is 1 or 0, with the
+ * lengths of that entry. Looks at the extents of args.q and args.k, at the arrays of lengths and at the parameters,
+ * which must be in host memory. */
 QKV_API qkv_status qkv_visible(const qkv_spec *spec, const qkv_attention_args *args, int64_t batch, int64_t head,
                                unsigned char *visible);
 
@@ -453,8 +494,9 @@ QKV_API qkv_status qkv_reference(const qkv_spec *spec, const qkv_attention_args 
  * Also the fastest and slowest. On emu: wall time of the emulation, which says nothing of a GPU. */
 QKV_API qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats,
                             double *median, double *fastest, double *slowest);
-/* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o. Looks only
- * at shapes, strides excepted, and at the parameters the mask uses; those must be in host memory. */
+/* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o.
+ * Looks only at shapes, strides excepted, and at lengths of sequences and the parameters the mask uses; those must be
+ * in host memory. Bytes count each sequence's own tokens. */
 QKV_API qkv_status qkv_work(const qkv_spec *spec, const qkv_attention_args *args, double *flops, double *bytes);
 
 #ifdef __cplusplus

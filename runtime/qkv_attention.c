@@ -9,16 +9,14 @@
 #include "qkv_internal.h"
 #include "tensor_map.h"
 
-enum { TOKEN_AXIS = 1 };
-
 /* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
  * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
-static int is_aligned(const qkv_tensor *t, int has_maps) {
-  int size = dtype_size(t->dtype);
-  if ((uintptr_t)t->data % 16 || (t->stride[3] != 1 && t->shape[3] > 1))
+static int is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {
+  const int size = dtype_size(t->dtype), dim = t->rank - 1;
+  if ((uintptr_t)t->data % 16 || (t->stride[dim] != 1 && t->shape[dim] > 1))
     return 0;
-  for (int d = 0; d < 3; d++)
-    if (t->shape[d] > 1 || d == TOKEN_AXIS) {
+  for (int d = 0; d < dim; d++)
+    if (t->shape[d] > 1 || d == token_axis) {
       if ((t->stride[d] % 16) * size % 16)
         return 0;
       if (has_maps && (t->stride[d] < 0 || t->stride[d] >= TENSOR_MAP_STRIDE_LIMIT / size))
@@ -32,7 +30,7 @@ static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const o
   if (!op->primary->manifest.aligned16)
     return QKV_OK;
   for (int t = TENSOR_Q; t <= TENSOR_O; t++) {
-    if (is_aligned(call->tensors[t], op->primary->has_maps))
+    if (is_aligned(call->tensors[t], call_token_axis(op->spec->parsed, t), op->primary->has_maps))
       continue;
     *out = op->other;
     if (!op->other)
@@ -50,9 +48,9 @@ static qkv_status check_maxima(const qkv_op *op, const call_view *call) {
   const struct {
     const char *name;
     int64_t limit, value;
-  } rows[] = {{"batch", op->limit_batch, call->sizes[SIZE_BATCH]},
-              {"len_q", op->limit_len_q, call->sizes[SIZE_LEN_Q]},
-              {"len_k", op->limit_len_k, call->sizes[SIZE_LEN_K]}};
+  } rows[] = {{"batch", op->limits.batch, call->sizes[SIZE_BATCH]},
+              {"len_q", op->limits.len_q, call->sizes[SIZE_LEN_Q]},
+              {"len_k", op->limits.len_k, call->sizes[SIZE_LEN_K]}};
   for (int n = 0; n < 3; n++)
     if (rows[n].limit && rows[n].value > rows[n].limit)
       return error_set(QKV_INVALID_ARGUMENT, "%s is %lld; the op was prepared for at most %lld", rows[n].name,
@@ -268,7 +266,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   _Alignas(64) char params[MANIFEST_MAX_PARAMS];
   if (!op || !args)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", op ? "args" : "op");
-  qkv_status status = call_check(op->spec->parsed, args, 0, &call);
+  qkv_status status = call_check(op->spec->parsed, &op->limits, args, 0, &call);
   if (status == QKV_OK)
     status = check_maxima(op, &call);
   if (status != QKV_OK || call.empty)

@@ -7,30 +7,103 @@
 #include "qkv_internal.h"
 
 /* What an extent must be. */
-typedef enum extent { BATCH, LEN_Q, LEN_K, HEADS_Q, HEADS_KV, DIM_QK, DIM_V, EXTENTS } extent;
-static const char *const extent_names[EXTENTS] = {"batch", "len_q", "len_k", "heads_q", "heads_kv", "dim_qk", "dim_v"};
+typedef enum extent {
+  BATCH,
+  LEN_Q,
+  LEN_K,
+  HEADS_Q,
+  HEADS_KV,
+  DIM_QK,
+  DIM_V,
+  TOKENS_Q,
+  TOKENS_K,
+  CAPACITY,
+  PAGES,
+  PAGE,
+  COLUMNS,
+  ENTRIES,
+  STARTS, /* batch + 1 */
+  EXTENTS
+} extent;
+static const char *const extent_names[EXTENTS] = {"batch",    "len_q",    "len_k",    "heads_q", "heads_kv",
+                                                  "dim_qk",   "dim_v",    "tokens_q", "tokens_k", "capacity",
+                                                  "pages",    "page",     "columns",  "entries", "batch + 1"};
 
-typedef enum role { INPUT, OUTPUT } role;
+typedef enum role { INPUT, OUTPUT, INDEX } role; /* INDEX: i32, innermost stride 1 */
+
+/* What chooses among the forms of a tensor. */
+typedef enum chooser { BY_NOTHING, BY_Q, BY_KV, BY_TABLE } chooser;
+enum { DENSE = QKV_DENSE, PADDED = QKV_PADDED, RAGGED = QKV_RAGGED, NHD = QKV_PAGED, HND, FORMS }; /* BY_Q, BY_KV */
+enum { NO_TABLE, ROWS, CSR };                                                                      /* BY_TABLE */
+
+typedef struct form {
+  int rank; /* 0: no part of such a call */
+  extent extents[4];
+  const char *axes[4]; /* their names in manifests */
+  int token;           /* the axis of tokens */
+} form;
+
+#define KEYS(DIM)                                                                                                      \
+  {                                                                                                                    \
+    [DENSE] = {4, {BATCH, LEN_K, HEADS_KV, DIM}, {"batch", "token", "head", "dim"}, 1},                                \
+    [PADDED] = {4, {BATCH, CAPACITY, HEADS_KV, DIM}, {"batch", "token", "head", "dim"}, 1},                            \
+    [RAGGED] = {3, {TOKENS_K, HEADS_KV, DIM}, {"token", "head", "dim"}, 0},                                            \
+    [NHD] = {4, {PAGES, PAGE, HEADS_KV, DIM}, {"page", "token", "head", "dim"}, 1},                                    \
+    [HND] = {4, {PAGES, HEADS_KV, PAGE, DIM}, {"page", "head", "token", "dim"}, 2},                                    \
+  }
+#define QUERIES(DIM)                                                                                                   \
+  {                                                                                                                    \
+    [DENSE] = {4, {BATCH, LEN_Q, HEADS_Q, DIM}, {"batch", "token", "head", "dim"}, 1},                                 \
+    [RAGGED] = {3, {TOKENS_Q, HEADS_Q, DIM}, {"token", "head", "dim"}, 0},                                             \
+  }
+#define LSE                                                                                                            \
+  {                                                                                                                    \
+    [DENSE] = {3, {BATCH, HEADS_Q, LEN_Q}, {"batch", "head", "token"}, 2},                                             \
+    [RAGGED] = {2, {HEADS_Q, TOKENS_Q}, {"head", "token"}, 1},                                                         \
+  }
+#define AT(member) offsetof(qkv_attention_args, member)
+#define ARRAY(EXTENT, AXIS) {1, {EXTENT}, {AXIS}, 0}
 
 static const struct rule {
   const char *name;
   size_t offset; /* in qkv_attention_args */
   role role;
-  int rank;
-  extent extents[4];
-  const char *axes[4]; /* their names in manifests */
+  chooser by;
+  form forms[FORMS];
 } rules[TENSOR_PARAM] = {
-#define AT(member) offsetof(qkv_attention_args, member)
-    [TENSOR_Q] = {"q", AT(q), INPUT, 4, {BATCH, LEN_Q, HEADS_Q, DIM_QK}, {"batch", "token", "head", "dim"}},
-    [TENSOR_K] = {"k", AT(k), INPUT, 4, {BATCH, LEN_K, HEADS_KV, DIM_QK}, {"batch", "token", "head", "dim"}},
-    [TENSOR_V] = {"v", AT(v), INPUT, 4, {BATCH, LEN_K, HEADS_KV, DIM_V}, {"batch", "token", "head", "dim"}},
-    [TENSOR_O] = {"o", AT(o), OUTPUT, 4, {BATCH, LEN_Q, HEADS_Q, DIM_V}, {"batch", "token", "head", "dim"}},
-    [TENSOR_LSE] = {"lse", AT(lse), OUTPUT, 3, {BATCH, HEADS_Q, LEN_Q}, {"batch", "head", "token"}},
-    [TENSOR_LSE_WITH_SINK] =
-        {"lse_with_sink", AT(lse_with_sink), OUTPUT, 3, {BATCH, HEADS_Q, LEN_Q}, {"batch", "head", "token"}},
-    [TENSOR_SINK] = {"sink", AT(sink), INPUT, 1, {HEADS_Q}, {"head"}},
-#undef AT
+    [TENSOR_Q] = {"q", AT(q), INPUT, BY_Q, QUERIES(DIM_QK)},
+    [TENSOR_K] = {"k", AT(k), INPUT, BY_KV, KEYS(DIM_QK)},
+    [TENSOR_V] = {"v", AT(v), INPUT, BY_KV, KEYS(DIM_V)},
+    [TENSOR_O] = {"o", AT(o), OUTPUT, BY_Q, QUERIES(DIM_V)},
+    [TENSOR_LSE] = {"lse", AT(lse), OUTPUT, BY_Q, LSE},
+    [TENSOR_LSE_WITH_SINK] = {"lse_with_sink", AT(lse_with_sink), OUTPUT, BY_Q, LSE},
+    [TENSOR_SINK] = {"sink", AT(sink), INPUT, BY_NOTHING, {ARRAY(HEADS_Q, "head")}},
+    [TENSOR_CU_SEQLENS_Q] =
+        {"cu_seqlens_q", AT(cu_seqlens_q), INDEX, BY_Q, {[RAGGED] = ARRAY(STARTS, "batch")}},
+    [TENSOR_CU_SEQLENS_K] =
+        {"cu_seqlens_k", AT(cu_seqlens_k), INDEX, BY_KV, {[RAGGED] = ARRAY(STARTS, "batch")}},
+    [TENSOR_SEQLENS_K] = {"seqlens_k", AT(seqlens_k), INDEX, BY_KV, {[PADDED] = ARRAY(BATCH, "batch"),
+                                                                    [NHD] = ARRAY(BATCH, "batch"),
+                                                                    [HND] = ARRAY(BATCH, "batch")}},
+    [TENSOR_PAGE_TABLE] = {"page_table", AT(page_table), INDEX, BY_TABLE,
+                           {[ROWS] = {2, {BATCH, COLUMNS}, {"batch", "column"}, 0}, [CSR] = ARRAY(ENTRIES, "entry")}},
+    [TENSOR_PAGE_INDPTR] = {"page_indptr", AT(page_indptr), INDEX, BY_TABLE, {[CSR] = ARRAY(STARTS, "batch")}},
 };
+#undef KEYS
+#undef QUERIES
+#undef LSE
+#undef AT
+#undef ARRAY
+
+static const form *form_of(const spec *s, int tensor) {
+  const bool paged = s->layout_kv == LAYOUT_PAGED, hnd = paged && s->page_order == PAGE_HND;
+  const sequence_layout l = spec_sequence_layout(s);
+  const int index[] = {[BY_NOTHING] = 0,
+                       [BY_Q] = (int)l.q,
+                       [BY_KV] = hnd ? HND : (int)l.kv,
+                       [BY_TABLE] = !paged ? NO_TABLE : l.page_table == QKV_PAGE_TABLE_CSR ? CSR : ROWS};
+  return &rules[tensor].forms[index[rules[tensor].by]];
+}
 
 static const char *dtype_name(qkv_dtype t) {
   static const char *const names[] = {"f16", "bf16", "f32", "e4m3", "e5m2", "i32", "bool"};
@@ -53,13 +126,18 @@ int call_tensor_find(const spec *s, const char *name, size_t length) {
   return -1;
 }
 
-int call_axis_find(int tensor, const char *name) {
+int call_axis_find(const spec *s, int tensor, const char *name) {
   if (tensor >= TENSOR_PARAM)
     return name[0] >= '0' && name[0] < '0' + EXPR_MAX_RANK && !name[1] ? name[0] - '0' : -1;
-  for (int d = 0; d < rules[tensor].rank; d++)
-    if (!strcmp(rules[tensor].axes[d], name))
+  const form *f = form_of(s, tensor);
+  for (int d = 0; d < f->rank; d++)
+    if (!strcmp(f->axes[d], name))
       return d;
   return -1;
+}
+
+int call_token_axis(const spec *s, int tensor) {
+  return form_of(s, tensor)->token;
 }
 
 /* Is the tensor part of a call of this spec? */
@@ -72,7 +150,7 @@ static int is_used(const spec *s, int tensor) {
   case TENSOR_SINK:
     return s->sink != SINK_NONE;
   default:
-    return 1;
+    return form_of(s, tensor)->rank > 0;
   }
 }
 
@@ -90,7 +168,7 @@ static qkv_dtype dtype_wanted(const spec *s, int tensor) {
   case TENSOR_O:
     return dtype_of_spec(s->dtype_out);
   default:
-    return QKV_F32;
+    return rules[tensor].role == INDEX ? QKV_I32 : QKV_F32;
   }
 }
 
@@ -102,6 +180,9 @@ static qkv_status check_memory(const char *name, const qkv_tensor *t, role r) {
     if (r == OUTPUT && t->shape[d] > 1 && t->stride[d] == 0)
       return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d has stride 0: an output must not overlap itself", name,
                        d);
+    if (r == INDEX && d == t->rank - 1 && t->shape[d] > 1 && t->stride[d] != 1)
+      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d has stride %lld, must be contiguous", name, d,
+                       (long long)t->stride[d]);
     if (__builtin_mul_overflow(t->stride[d], t->shape[d] - 1, &step) || step == INT64_MIN ||
         __builtin_mul_overflow(step < 0 ? -step : step, (int64_t)dtype_size(t->dtype), &step) ||
         __builtin_add_overflow(reach, step, &reach))
@@ -131,16 +212,27 @@ static qkv_status check_shape(const char *name, const qkv_tensor *t, int rank, c
   return empty ? QKV_OK : check_memory(name, t, r);
 }
 
+static const qkv_tensor *tensor_of(const qkv_attention_args *args, int tensor) {
+  return (const qkv_tensor *)(const void *)((const char *)args + rules[tensor].offset);
+}
+
+static qkv_status not_given(int tensor) {
+  return error_set(QKV_INVALID_ARGUMENT, "%s: is not given; the spec's layout needs it", rules[tensor].name);
+}
+
 static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS], int host) {
   const struct rule *r = &rules[tensor];
+  const form *f = form_of(s, tensor);
   qkv_dtype want = dtype_wanted(s, tensor);
-  int64_t shape[4];
-  if (t->dtype != want && !(host && is_float(t->dtype)))
-    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, the spec says %s", r->name, dtype_name(t->dtype),
-                     dtype_name(want));
-  for (int d = 0; d < r->rank; d++)
-    shape[d] = sizes[r->extents[d]];
-  return check_shape(r->name, t, r->rank, shape, r->role, r->extents);
+  int64_t extents[4];
+  if (r->role == INDEX && t->rank == 0)
+    return not_given(tensor);
+  if (t->dtype != want && !(host && is_float(t->dtype) && is_float(want)))
+    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, %s %s", r->name, dtype_name(t->dtype),
+                     r->role == INDEX ? "must be" : "the spec says", dtype_name(want));
+  for (int d = 0; d < f->rank; d++)
+    extents[d] = sizes[f->extents[d]];
+  return check_shape(r->name, t, f->rank, extents, r->role, f->extents);
 }
 
 static qkv_status check_scalar(const expr_param *p, double value) {
@@ -180,64 +272,171 @@ static qkv_status check_params(const spec *s, const qkv_attention_args *args, co
   return QKV_OK;
 }
 
-/* The sizes of the call come from q and k; everything else must agree with them. */
-static qkv_status read_sizes(const spec *s, const qkv_attention_args *args, int64_t sizes[EXTENTS]) {
-  const struct {
-    const char *name;
-    const qkv_tensor *tensor;
-  } givers[] = {{"q", &args->q}, {"k", &args->k}};
-  for (int n = 0; n < 2; n++) {
-    const qkv_tensor *t = givers[n].tensor;
-    if (t->rank != 4)
-      return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have 4", givers[n].name, t->rank);
-    for (int d = 0; d < 2; d++)
-      if (t->shape[d] < 0 || t->shape[d] > MASK_POSITION_LIMIT)
-        return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be 0 to %d", givers[n].name, d,
-                         d == 0   ? "batch"
-                         : n == 0 ? "len_q"
-                                  : "len_k",
-                         (long long)t->shape[d], MASK_POSITION_LIMIT);
+/* ---- Sizes ---- */
+
+/* What a call's sizes are taken from, in this order; everything else must agree with them. A tensor that has no such
+ * extent in a layout gives none. */
+static const struct giver {
+  int tensor;
+  extent extent;
+  int64_t least, most;
+} givers[] = {
+    {TENSOR_CU_SEQLENS_Q, STARTS, 1, MASK_POSITION_LIMIT}, {TENSOR_Q, BATCH, 0, MASK_POSITION_LIMIT},
+    {TENSOR_Q, LEN_Q, 0, MASK_POSITION_LIMIT},             {TENSOR_Q, TOKENS_Q, 0, INT32_MAX},
+    {TENSOR_K, BATCH, 0, MASK_POSITION_LIMIT},             {TENSOR_K, LEN_K, 0, MASK_POSITION_LIMIT},
+    {TENSOR_K, CAPACITY, 0, MASK_POSITION_LIMIT},          {TENSOR_K, TOKENS_K, 0, INT32_MAX},
+    {TENSOR_K, PAGES, 0, INT32_MAX},                       {TENSOR_PAGE_TABLE, COLUMNS, 0, INT32_MAX},
+    {TENSOR_PAGE_TABLE, ENTRIES, 0, INT32_MAX},
+};
+enum { GIVERS = sizeof givers / sizeof *givers };
+
+static qkv_status take_size(const spec *s, const qkv_attention_args *args, const struct giver *g,
+                            int64_t sizes[EXTENTS]) {
+  const form *f = form_of(s, g->tensor);
+  const qkv_tensor *t = tensor_of(args, g->tensor);
+  if (f->rank > 0 && rules[g->tensor].role == INDEX && t->rank == 0)
+    return not_given(g->tensor);
+  if (f->rank > 0 && t->rank != f->rank)
+    return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", rules[g->tensor].name, t->rank,
+                     f->rank);
+  for (int d = 0; d < f->rank; d++) {
+    if (f->extents[d] != g->extent)
+      continue;
+    if (t->shape[d] < g->least || t->shape[d] > g->most)
+      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be %lld to %lld",
+                       rules[g->tensor].name, d, extent_names[g->extent], (long long)t->shape[d], (long long)g->least,
+                       (long long)g->most);
+    if (sizes[g->extent] < 0)
+      sizes[g->extent] = t->shape[d];
   }
-  sizes[BATCH] = args->q.shape[0];
-  sizes[LEN_Q] = args->q.shape[1];
-  sizes[LEN_K] = args->k.shape[1];
+  return QKV_OK;
+}
+
+/* How long sequences may be. `reach`: what the tensors have room for. A dense tensor says it; whole: one of a batch
+ * entry's own, so that more would be a mistake, while packed tokens and pages are shared. */
+typedef struct reach {
+  const char *name, *tensor;
+  int64_t tokens;
+  bool dense, whole;
+} reach;
+
+static qkv_status take_maximum(const reach *r, int64_t given, int64_t limit, int64_t *out) {
+  const int64_t most = r->tokens < MASK_POSITION_LIMIT ? r->tokens : MASK_POSITION_LIMIT;
+  if (given < 0 || given > MASK_POSITION_LIMIT)
+    return error_set(QKV_INVALID_ARGUMENT, "max_%s: is %lld; it must be 0 to %d", r->name, (long long)given,
+                     MASK_POSITION_LIMIT);
+  if (r->dense ? given && given != most : r->whole && given > most)
+    return error_set(QKV_INVALID_ARGUMENT, "max_%s: is %lld; %s has room for %lld tokens a sequence", r->name,
+                     (long long)given, r->tensor, (long long)most);
+  if (!given && !limit && !r->whole && most > 0)
+    return error_set(QKV_INVALID_ARGUMENT,
+                     "max_%s: is 0, and neither tensors nor limits.%s of the op say how long a sequence may be",
+                     r->name, r->name);
+  *out = given ? given : r->whole && (!limit || r->dense || limit > most) ? most : limit;
+  return QKV_OK;
+}
+
+static qkv_status take_maxima(const spec *s, const call_limits *limits, const qkv_attention_args *args,
+                              int64_t sizes[EXTENTS]) {
+  const bool dense_q = s->layout_q == LAYOUT_DENSE, rows = s->page_table == PAGE_TABLE_ROWS;
+  const int64_t per_page = sizes[PAGES] > 0 ? s->page_size : 0;
+  const reach keys[] = {
+      [LAYOUT_DENSE] = {"len_k", "k", sizes[LEN_K], true, true},
+      [LAYOUT_PADDED] = {"len_k", "k", sizes[CAPACITY], false, true},
+      [LAYOUT_RAGGED] = {"len_k", "k", sizes[TOKENS_K], false, false},
+      [LAYOUT_PAGED] = {"len_k", "page_table", per_page * (rows ? sizes[COLUMNS] : sizes[ENTRIES]), false, rows}};
+  const reach queries = {"len_q", "q", dense_q ? sizes[LEN_Q] : sizes[TOKENS_Q], dense_q, dense_q};
+  qkv_status status = take_maximum(&queries, args->max_len_q, limits ? limits->len_q : 0, &sizes[LEN_Q]);
+  if (status != QKV_OK)
+    return status;
+  return take_maximum(&keys[s->layout_kv], args->max_len_k, limits ? limits->len_k : 0, &sizes[LEN_K]);
+}
+
+static qkv_status read_sizes(const spec *s, const call_limits *limits, const qkv_attention_args *args,
+                             int64_t sizes[EXTENTS]) {
+  if (args->size < sizeof *args)
+    return error_set(QKV_INVALID_ARGUMENT, "args.size is not set; start from QKV_ATTENTION_ARGS_INIT");
+  for (int n = 0; n < EXTENTS; n++)
+    sizes[n] = -1;
+  for (int n = 0; n < GIVERS; n++) {
+    qkv_status status = take_size(s, args, &givers[n], sizes);
+    if (status != QKV_OK)
+      return status;
+    if (givers[n].extent == STARTS && sizes[STARTS] >= 0)
+      sizes[BATCH] = sizes[STARTS] - 1;
+  }
+  sizes[STARTS] = sizes[BATCH] + 1;
+  sizes[PAGE] = s->page_size;
   sizes[HEADS_Q] = s->heads_q;
   sizes[HEADS_KV] = s->heads_kv;
   sizes[DIM_QK] = s->dim_qk;
   sizes[DIM_V] = s->dim_v;
+  return take_maxima(s, limits, args, sizes);
+}
+
+/* ---- Calls ---- */
+
+/* Arrays of lengths and pages. */
+static qkv_status check_arrays(const spec *s, const qkv_attention_args *args, const int64_t sizes[EXTENTS]) {
+  for (int t = TENSOR_CU_SEQLENS_Q; t < TENSOR_PARAM; t++) {
+    qkv_status status = is_used(s, t) ? check_tensor(s, t, tensor_of(args, t), sizes, 0) : QKV_OK;
+    if (status != QKV_OK)
+      return status;
+  }
   return QKV_OK;
 }
 
-qkv_status call_check_params(const spec *s, const qkv_attention_args *args) {
+static qkv_status check_args(const spec *s, const call_limits *limits, const qkv_attention_args *args,
+                             int64_t sizes[EXTENTS], qkv_attention_args *out) {
+  qkv_status status = read_sizes(s, limits, args, sizes);
+  if (status == QKV_OK)
+    status = check_arrays(s, args, sizes);
+  if (status != QKV_OK)
+    return status;
+  *out = *args;
+  out->max_len_q = sizes[LEN_Q];
+  out->max_len_k = sizes[LEN_K];
+  return QKV_OK;
+}
+
+qkv_status call_check_params(const spec *s, const qkv_attention_args *args, qkv_attention_args *out) {
   int64_t sizes[EXTENTS];
   call_view unused = {0};
-  if (args->size < sizeof *args)
-    return error_set(QKV_INVALID_ARGUMENT, "args.size is not set; start from QKV_ATTENTION_ARGS_INIT");
-  qkv_status status = read_sizes(s, args, sizes);
+  qkv_status status = check_args(s, NULL, args, sizes, out);
   return status == QKV_OK ? check_params(s, args, sizes, &unused) : status;
 }
 
-qkv_status call_check(const spec *s, const qkv_attention_args *args, int host, call_view *out) {
+qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_attention_args *out) {
+  static const call_limits none = {MASK_POSITION_LIMIT, MASK_POSITION_LIMIT, MASK_POSITION_LIMIT};
   int64_t sizes[EXTENTS];
-  if (args->size < sizeof *args)
-    return error_set(QKV_INVALID_ARGUMENT, "args.size is not set; start from QKV_ATTENTION_ARGS_INIT");
-  qkv_status status = read_sizes(s, args, sizes);
+  return check_args(s, &none, args, sizes, out);
+}
+
+static void give_sizes(const int64_t sizes[EXTENTS], bool ragged_q, int64_t out[SIZE_COUNT]) {
+  out[SIZE_ONE] = 1;
+  out[SIZE_BATCH] = sizes[BATCH];
+  out[SIZE_LEN_Q] = sizes[LEN_Q];
+  out[SIZE_LEN_K] = sizes[LEN_K];
+  out[SIZE_TOKENS_Q] = ragged_q ? sizes[TOKENS_Q] : sizes[BATCH] * sizes[LEN_Q]; /* at most 2^60 */
+  out[SIZE_HEADS_Q] = sizes[HEADS_Q];
+  out[SIZE_HEADS_KV] = sizes[HEADS_KV];
+  out[SIZE_DIM_QK] = sizes[DIM_QK];
+  out[SIZE_DIM_V] = sizes[DIM_V];
+  out[SIZE_SM_COUNT] = 1;
+}
+
+qkv_status call_check(const spec *s, const call_limits *limits, const qkv_attention_args *args, int host,
+                      call_view *out) {
+  int64_t sizes[EXTENTS];
+  qkv_status status = read_sizes(s, limits, args, sizes);
   if (status != QKV_OK)
     return status;
   for (int t = 0; t < TENSOR_PARAM; t++) {
-    out->tensors[t] = (const qkv_tensor *)(const void *)((const char *)args + rules[t].offset);
+    out->tensors[t] = tensor_of(args, t);
     if (is_used(s, t) && (status = check_tensor(s, t, out->tensors[t], sizes, host)) != QKV_OK)
       return status;
   }
-  out->sizes[SIZE_ONE] = 1;
-  out->sizes[SIZE_BATCH] = sizes[BATCH];
-  out->sizes[SIZE_LEN_Q] = sizes[LEN_Q];
-  out->sizes[SIZE_LEN_K] = sizes[LEN_K];
-  out->sizes[SIZE_HEADS_Q] = sizes[HEADS_Q];
-  out->sizes[SIZE_HEADS_KV] = sizes[HEADS_KV];
-  out->sizes[SIZE_DIM_QK] = sizes[DIM_QK];
-  out->sizes[SIZE_DIM_V] = sizes[DIM_V];
-  out->sizes[SIZE_SM_COUNT] = 1;
-  out->empty = sizes[BATCH] == 0 || sizes[LEN_Q] == 0 || sizes[HEADS_Q] == 0;
+  give_sizes(sizes, s->layout_q == LAYOUT_RAGGED, out->sizes);
+  out->empty = out->sizes[SIZE_TOKENS_Q] == 0 || sizes[BATCH] == 0 || sizes[LEN_Q] == 0 || sizes[HEADS_Q] == 0;
   return check_params(s, args, sizes, out);
 }

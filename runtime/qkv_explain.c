@@ -39,17 +39,22 @@ static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build
   return QKV_OK;
 }
 
-/* FLOPs and bytes of workload n. NULL, or why the FLOPs are not known. */
+/* FLOPs and bytes of workload n, whose sequences all have its lengths as those of a dense call have. NULL, or why the
+ * FLOPs are not known. */
 static const char *workload_cost(const qkv_spec *s, int n, double *flops, double *bytes) {
   const double most = 3e7; /* evaluations of the mask, less than a second */
   double pairs = 0;
   const spec_workload *w = &s->parsed->workloads[n];
+  spec dense = *s->parsed;
+  dense.layout_q = dense.layout_kv = LAYOUT_DENSE;
+  const qkv_spec handle = {.parsed = &dense};
   qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
   args.q = qkv_tensor_dense(NULL, QKV_F32, 4, (int64_t[]){w->batch, w->len_q, s->parsed->heads_q, s->parsed->dim_qk});
   args.k = qkv_tensor_dense(NULL, QKV_F32, 4, (int64_t[]){w->batch, w->len_k, s->parsed->heads_kv, s->parsed->dim_qk});
-  *flops = 0;
-  qkv_work(s, &args, NULL, bytes);
-  if (work_visible(s->parsed, &args, most, &pairs) != QKV_OK)
+  *flops = *bytes = 0;
+  if (qkv_work(&handle, &args, NULL, bytes) != QKV_OK)
+    return "lengths are beyond 2^30";
+  if (work_visible(&dense, &args, most, &pairs) != QKV_OK)
     return "the mask depends on parameters";
   if (pairs < 0)
     return "too many keys to ask the mask one by one";

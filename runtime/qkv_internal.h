@@ -5,6 +5,7 @@
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
+ *   qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
@@ -20,6 +21,7 @@
 #include "gen.h"
 #include "qkv.h"
 #include "reference.h"
+#include "sequence.h"
 
 /* ---- Structs that grow (qkv_status.c) ---- */
 
@@ -46,6 +48,7 @@ struct qkv_spec {
 void spec_retain(const qkv_spec *s);
 qkv_dtype dtype_of_spec(spec_dtype t);
 qkv_dtype dtype_of_param(param_type t);
+sequence_layout spec_sequence_layout(const spec *s);
 /* The extents of declared parameter n (rank of them). */
 void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t len_k, int64_t shape[4]);
 
@@ -115,7 +118,26 @@ void log_warn(const qkv_engine *e, const char *log, const char *spec_name, const
 
 /* ---- Calls ---- */
 
-enum { TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O, TENSOR_LSE, TENSOR_LSE_WITH_SINK, TENSOR_SINK, TENSOR_PARAM };
+enum {
+  TENSOR_Q,
+  TENSOR_K,
+  TENSOR_V,
+  TENSOR_O,
+  TENSOR_LSE,
+  TENSOR_LSE_WITH_SINK,
+  TENSOR_SINK,
+  TENSOR_CU_SEQLENS_Q,
+  TENSOR_CU_SEQLENS_K,
+  TENSOR_SEQLENS_K,
+  TENSOR_PAGE_TABLE,
+  TENSOR_PAGE_INDPTR,
+  TENSOR_PARAM
+};
+
+/* What an op was prepared for, see qkv_limits; 0: no maximum. */
+typedef struct call_limits {
+  int64_t batch, len_q, len_k;
+} call_limits;
 
 /* The tensors of a call by number (declared parameter n is TENSOR_PARAM + n), its scalars and its sizes. */
 typedef struct call_view {
@@ -125,11 +147,15 @@ typedef struct call_view {
   int empty; /* nothing to compute */
 } call_view;
 
-/* Checks everything about a call that does not depend on kernels and describes it. host: dtypes of q k v o may be any
- * float format (the reference). */
-qkv_status call_check(const spec *s, const qkv_attention_args *args, int host, call_view *out);
-/* The part of it that masks need: extents of q and k, parameters in host memory. */
-qkv_status call_check_params(const spec *s, const qkv_attention_args *args);
+/* Checks everything about a call that does not depend on kernels and describes it. limits: of the op, NULL: none. host:
+ * dtypes of q k v o may be any float format (the reference). */
+qkv_status call_check(const spec *s, const call_limits *limits, const qkv_attention_args *args, int host,
+                      call_view *out);
+/* The part of it that masks need: extents of q and k, arrays of lengths and parameters in host memory. *out is a copy
+ * of args with max_len_q and max_len_k filled in, as sequence_find wants it. */
+qkv_status call_check_params(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
+/* The part of it that qkv_check_sequences needs: shapes of q, k and of the arrays. As call_check_params. */
+qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
 /* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
  */
 typedef struct problem_eval {
@@ -145,6 +171,9 @@ double problem_read(void *user, int param, const int64_t *index);
  * of the mask. Parameters that the mask reads must be in host memory. */
 qkv_status work_visible(const spec *s, const qkv_attention_args *args, double most, double *pairs);
 
+/* Batch entry b, with lengths of its own. */
+sequence call_sequence(const spec *s, const qkv_attention_args *args, int64_t b);
+int64_t call_batch(const spec *s, const qkv_attention_args *args);
 /* Where query row i of head h of batch entry b stands, for key 0. */
 reference_position call_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h, int64_t i);
 
@@ -174,7 +203,9 @@ const char *call_tensor_name(const spec *s, int tensor);
 /* The number of a tensor by its name in a manifest ("q", "param.slope"), -1 when unknown; and of one of its axes
  * ("batch", "0"). */
 int call_tensor_find(const spec *s, const char *name, size_t length);
-int call_axis_find(int tensor, const char *name);
+int call_axis_find(const spec *s, int tensor, const char *name);
+/* The axis of q k v o along which neighbouring tokens lie. */
+int call_token_axis(const spec *s, int tensor);
 
 /* One member of the parameter struct, resolved. */
 typedef enum slot_kind {
@@ -209,7 +240,7 @@ typedef struct op_kernel {
 struct qkv_op {
   qkv_engine *engine;
   const qkv_spec *spec;
-  int64_t limit_batch, limit_len_q, limit_len_k;
+  call_limits limits;
   op_kernel *primary;
   op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
   int64_t workspace;

@@ -7,14 +7,14 @@
 #define DEFAULT_MOST 3e8 /* pairs: a square of 16384, some ten seconds */
 
 reference_position call_position(const spec *s, const qkv_attention_args *args, int64_t b, int64_t h, int64_t i) {
-  int64_t len_q = args->q.shape[1], len_k = args->k.shape[1];
-  return (reference_position){.q = s->align == ALIGN_BOTTOM_RIGHT ? i + len_k - len_q : i,
+  const sequence q = call_sequence(s, args, b);
+  return (reference_position){.q = s->align == ALIGN_BOTTOM_RIGHT ? i + q.len_k - q.len_q : i,
                               .i = i,
                               .h = h,
                               .hk = h / (s->heads_q / s->heads_kv),
                               .b = b,
-                              .len_q = len_q,
-                              .len_k = len_k};
+                              .len_q = q.len_q,
+                              .len_k = q.len_k};
 }
 
 int64_t call_dilation(const problem_eval *p, const expr *modulus) {
@@ -42,30 +42,33 @@ reference_position call_residue_position(const spec *s, const qkv_attention_args
   return at;
 }
 
-/* Sizes, parameters, and whether there is such an entry and head. */
-static qkv_status check(const spec *s, const qkv_attention_args *args, int64_t batch, int64_t head) {
-  qkv_status status = call_check_params(s, args);
+/* Sizes, parameters, and whether there is such an entry and head; *out as call_check_params has it. */
+static qkv_status check(const spec *s, const qkv_attention_args *args, int64_t batch, int64_t head,
+                        qkv_attention_args *out) {
+  qkv_status status = call_check_params(s, args, out);
   if (status != QKV_OK)
     return status;
-  if (batch < 0 || batch >= args->q.shape[0])
+  if (batch < 0 || batch >= call_batch(s, args))
     return error_set(QKV_INVALID_ARGUMENT, "batch entry %lld is not there: the batch has %lld", (long long)batch,
-                     (long long)args->q.shape[0]);
+                     (long long)call_batch(s, args));
   if (head < 0 || head >= s->heads_q)
     return error_set(QKV_INVALID_ARGUMENT, "query head %lld is not there: the spec has %d", (long long)head,
                      s->heads_q);
   return QKV_OK;
 }
 
-qkv_status qkv_visible(const qkv_spec *handle, const qkv_attention_args *args, int64_t batch, int64_t head,
+qkv_status qkv_visible(const qkv_spec *handle, const qkv_attention_args *given, int64_t batch, int64_t head,
                        unsigned char *visible) {
-  if (!handle || !args || !visible)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !handle ? "spec" : !args ? "args" : "visible");
-  qkv_status status = check(handle->parsed, args, batch, head);
+  qkv_attention_args args;
+  if (!handle || !given || !visible)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !handle ? "spec" : !given ? "args" : "visible");
+  qkv_status status = check(handle->parsed, given, batch, head, &args);
   if (status != QKV_OK)
     return status;
-  const problem_eval eval = {handle->parsed, args};
-  for (int64_t i = 0; i < args->q.shape[1]; i++) {
-    reference_position at = call_position(handle->parsed, args, batch, head, i);
+  const problem_eval eval = {handle->parsed, &args};
+  const int64_t len_q = call_sequence(handle->parsed, &args, batch).len_q;
+  for (int64_t i = 0; i < len_q; i++) {
+    reference_position at = call_position(handle->parsed, &args, batch, head, i);
     for (at.k = 0; at.k < at.len_k; at.k++)
       *visible++ = problem_value(&eval, handle->parsed->mask, &at, 0) != 0;
   }
@@ -101,13 +104,15 @@ static qkv_status kernel_tile(const qkv_engine *e, const spec *s, const qkv_buil
 }
 
 qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *handle, const qkv_build_options *opt,
-                        const qkv_attention_args *args, qkv_mask_map *given) {
-  if (!handle || !args || !given)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !handle ? "spec" : !args ? "args" : "map");
+                        const qkv_attention_args *given_args, qkv_mask_map *given) {
+  qkv_attention_args resolved;
+  const qkv_attention_args *args = &resolved;
+  if (!handle || !given_args || !given)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !handle ? "spec" : !given_args ? "args" : "map");
   qkv_mask_map map = {0};
   qkv_status status = struct_take(&map, sizeof map, given, "map");
   if (status == QKV_OK)
-    status = check(handle->parsed, args, map.batch, map.head);
+    status = check(handle->parsed, given_args, map.batch, map.head, &resolved);
   if (status != QKV_OK)
     return status;
   if (map.tile_q < 0 || map.tile_k < 0 || !map.tile_q != !map.tile_k)

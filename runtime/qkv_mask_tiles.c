@@ -38,7 +38,8 @@ static int64_t ceil_div(int64_t x, int64_t y) {
 }
 
 static row_tile row_tile_of(const problem_eval *eval, const mask_tiling *t, int64_t row) {
-  int64_t tiles = ceil_div(ceil_div(eval->args->q.shape[1], t->dilation), t->tile_q), first = row % tiles * t->tile_q;
+  int64_t len_q = call_sequence(eval->spec, eval->args, t->batch).len_q;
+  int64_t tiles = ceil_div(ceil_div(len_q, t->dilation), t->tile_q), first = row % tiles * t->tile_q;
   row_tile tile = {call_residue_position(eval->spec, eval->args, t->batch, t->head, row / tiles, first, t->dilation),
                    .height = 0};
   tile.height = clamp(tile.first.len_q - first, t->tile_q);
@@ -184,8 +185,7 @@ static void ask(const problem_eval *eval, mask_tiling *t) {
 
 /* In the order in which the generator chooses (gen/lua_bind.c): a range, then what the plan knows. */
 static void plan(const planner *p, const mask_tiling *t) {
-  const bool by_pairs = p->plan.form == MASK_ELEMENTS && p->residue.modulus; /* every tile is visited */
-  const bool is_range = mask_is_range(&p->plan.hull) || by_pairs;
+  const bool is_range = mask_visits_range(&p->plan, spec_is_dense(p->eval.spec) && !p->residue.modulus);
   for (int64_t n = 0; n < t->rows; n++) {
     const row_tile row = row_tile_of(&p->eval, t, n);
     unsigned char *tiles = t->planned + n * t->columns;
@@ -207,8 +207,9 @@ static void plan(const planner *p, const mask_tiling *t) {
 }
 
 /* Counts the tiles and makes room for the answers. */
-static qkv_status make_tiling(const qkv_attention_args *args, double most, mask_tiling *t) {
-  int64_t len_q = args->q.shape[1], len_k = args->k.shape[1], d = t->dilation;
+static qkv_status make_tiling(const problem_eval *eval, double most, mask_tiling *t) {
+  const sequence q = call_sequence(eval->spec, eval->args, t->batch);
+  int64_t len_q = q.len_q, len_k = q.len_k, d = t->dilation;
   t->rows = ceil_div(ceil_div(len_q, d), t->tile_q) * (d < len_q ? d : len_q);
   t->columns = ceil_div(ceil_div(len_k, d), t->tile_k);
   if ((double)t->rows * (double)t->columns > 1e9)
@@ -228,7 +229,8 @@ qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, double most
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   }
   planner p = {.eval = {s, args}};
-  p.plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false, &p.residue);
+  p.plan = mask_make_tile_plan(memory, s->mask, s->params, s->align == ALIGN_BOTTOM_RIGHT, false, spec_is_dense(s),
+                               &p.residue);
   for (int n = 0; n <= MASK_FULL_END; n++)
     p.edges[n] = mask_tile_edge(memory, &p.plan.hull, (mask_edge)n);
   for (int n = 0; n < p.plan.rows.count; n++)
@@ -236,7 +238,7 @@ qkv_status mask_tiles(const spec *s, const qkv_attention_args *args, double most
       p.sides[n][low] = mask_interval_side(memory, &p.plan.rows, n, low);
   t->dilation = call_dilation(&p.eval, p.residue.modulus);
   t->visible = -1;
-  qkv_status status = make_tiling(args, most, t);
+  qkv_status status = make_tiling(&p.eval, most, t);
   if (status == QKV_OK)
     plan(&p, t);
   if (status == QKV_OK && t->actual)

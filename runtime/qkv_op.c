@@ -36,20 +36,20 @@ static int bind_map(const char *rest, field_slot *slot) {
 }
 
 /* `rest` after "TENSOR" is "", ".stride.AXIS", ".extent.AXIS" or a map. */
-static int bind_tensor(int tensor, const char *rest, field_slot *slot) {
+static int bind_tensor(const spec *s, int tensor, const char *rest, field_slot *slot) {
   slot->tensor = tensor;
   slot->kind = SLOT_DATA;
   if (!*rest)
     return 1;
-  if (find_map(rest) >= 0 || !strncmp(rest, ".packed_map.", 12))
-    return bind_map(rest, slot);
+  if (find_map(rest) >= 0 || !strncmp(rest, ".packed_map.", 12)) /* of dense tensors only */
+    return spec_is_dense(s) && bind_map(rest, slot);
   if (!strncmp(rest, ".stride.", 8))
     slot->kind = SLOT_STRIDE;
   else if (!strncmp(rest, ".extent.", 8))
     slot->kind = SLOT_EXTENT;
   else
     return 0;
-  slot->index = call_axis_find(tensor, rest + 8);
+  slot->index = call_axis_find(s, tensor, rest + 8);
   return slot->index >= 0;
 }
 
@@ -79,7 +79,7 @@ static int bind_source(const spec *s, const manifest *m, const char *source, fie
       slot->index = tensor - TENSOR_PARAM;
       return 1;
     }
-    return bind_tensor(tensor, end, slot);
+    return bind_tensor(s, tensor, end, slot);
   }
   return 0;
 }
@@ -255,10 +255,14 @@ static int lacks_maxima(const manifest *m, const int64_t sizes[SIZE_COUNT]) {
 
 static qkv_status size_workspace(qkv_op *op) {
   const spec *s = op->spec->parsed;
+  int64_t tokens_q;
+  if (__builtin_mul_overflow(op->limits.batch, op->limits.len_q, &tokens_q))
+    tokens_q = -1; /* no size */
   const int64_t sizes[SIZE_COUNT] = {[SIZE_ONE] = 1,
-                                     [SIZE_BATCH] = op->limit_batch,
-                                     [SIZE_LEN_Q] = op->limit_len_q,
-                                     [SIZE_LEN_K] = op->limit_len_k,
+                                     [SIZE_BATCH] = op->limits.batch,
+                                     [SIZE_LEN_Q] = op->limits.len_q,
+                                     [SIZE_LEN_K] = op->limits.len_k,
+                                     [SIZE_TOKENS_Q] = tokens_q,
                                      [SIZE_HEADS_Q] = s->heads_q,
                                      [SIZE_HEADS_KV] = s->heads_kv,
                                      [SIZE_DIM_QK] = s->dim_qk,
@@ -278,7 +282,7 @@ static qkv_status size_workspace(qkv_op *op) {
     int64_t bytes = manifest_workspace(&kernels[n]->manifest, sizes, offsets);
     if (bytes < 0)
       return error_set(QKV_INVALID_ARGUMENT, "the workspace for batch %lld, len_q %lld, len_k %lld exceeds 2^63 bytes",
-                       (long long)op->limit_batch, (long long)op->limit_len_q, (long long)op->limit_len_k);
+                       (long long)op->limits.batch, (long long)op->limits.len_q, (long long)op->limits.len_k);
     if (bytes > op->workspace)
       op->workspace = bytes;
   }
@@ -332,9 +336,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   op->engine = e;
   op->spec = s;
   spec_retain(s);
-  op->limit_batch = l.batch;
-  op->limit_len_q = l.len_q;
-  op->limit_len_k = l.len_k;
+  op->limits = (call_limits){l.batch, l.len_q, l.len_k};
   const gen_request request = {.arch = e->arch,
                                .family = l.family,
                                .phase = l.phase,

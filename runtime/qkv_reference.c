@@ -54,7 +54,7 @@ qkv_status qkv_reference(const qkv_spec *handle, const qkv_attention_args *args)
   if (!handle || !args)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", handle ? "args" : "spec");
   const spec *s = handle->parsed;
-  qkv_status status = call_check(s, args, 1, &call);
+  qkv_status status = call_check(s, NULL, args, 1, &call);
   if (status != QKV_OK || call.empty)
     return status;
   qkv_attention_args wanted = *args; /* outputs the spec does not name are ignored */
@@ -62,8 +62,11 @@ qkv_status qkv_reference(const qkv_spec *handle, const qkv_attention_args *args)
     wanted.lse.data = NULL;
   if (!(s->outputs & OUTPUT_LSE_WITH_SINK))
     wanted.lse_with_sink.data = NULL;
+  wanted.max_len_q = call.sizes[SIZE_LEN_Q];
+  wanted.max_len_k = call.sizes[SIZE_LEN_K];
   problem_eval eval = {s, args};
   const reference_problem problem = {.args = &wanted,
+                                     .layout = spec_sequence_layout(s),
                                      .heads_q = s->heads_q,
                                      .heads_kv = s->heads_kv,
                                      .scale = s->scale,

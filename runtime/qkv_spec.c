@@ -99,6 +99,18 @@ qkv_dtype dtype_of_spec(spec_dtype t) {
   return dtypes[t];
 }
 
+sequence_layout spec_sequence_layout(const spec *s) {
+  static const qkv_layout layouts[] = {[LAYOUT_DENSE] = QKV_DENSE,
+                                       [LAYOUT_PADDED] = QKV_PADDED,
+                                       [LAYOUT_RAGGED] = QKV_RAGGED,
+                                       [LAYOUT_PAGED] = QKV_PAGED};
+  return (sequence_layout){.q = layouts[s->layout_q],
+                           .kv = layouts[s->layout_kv],
+                           .page_size = s->page_size,
+                           .page_order = s->page_order == PAGE_HND ? QKV_PAGE_HND : QKV_PAGE_NHD,
+                           .page_table = s->page_table == PAGE_TABLE_CSR ? QKV_PAGE_TABLE_CSR : QKV_PAGE_TABLE_ROWS};
+}
+
 qkv_dtype dtype_of_param(param_type t) {
   static const qkv_dtype dtypes[] = {[PARAM_I32] = QKV_I32,
                                      [PARAM_F32] = QKV_F32,
@@ -131,7 +143,12 @@ void qkv_spec_get_info(const qkv_spec *handle, qkv_spec_info *out) {
                               .wants_lse_with_sink = (s->outputs & OUTPUT_LSE_WITH_SINK) != 0,
                               .has_sink = s->sink != SINK_NONE,
                               .nparams = s->nparams,
-                              .nworkloads = s->nworkloads};
+                              .nworkloads = s->nworkloads,
+                              .layout_q = spec_sequence_layout(s).q,
+                              .layout_kv = spec_sequence_layout(s).kv,
+                              .page_size = s->page_size,
+                              .page_order = spec_sequence_layout(s).page_order,
+                              .page_table = spec_sequence_layout(s).page_table};
   struct_give(out, &info, sizeof info, "out");
 }
 

@@ -30,9 +30,9 @@ static void row_interval(const counter *c, const reference_position *at, int64_t
 }
 
 /* How often the mask is evaluated to count these. */
-static double evaluations(const counter *c, int64_t entries, int64_t heads, int64_t len_q, int64_t len_k) {
+static double evaluations(const counter *c, int64_t heads, int64_t len_q, int64_t len_k) {
   int exact = c->rows.form == MASK_ROWS && c->rows.exact;
-  return (double)entries * (double)heads * (double)len_q * (exact ? 1 : (double)len_k);
+  return (double)heads * (double)len_q * (exact ? 1 : (double)len_k);
 }
 
 /* Of query row i. Rows of one residue are counted only when they are exact. */
@@ -66,21 +66,35 @@ static void count_by_residue(arena *memory, counter *c) {
   c->dilation = dilation;
 }
 
-/* -1 when that takes more than `most` evaluations of the mask. */
-static double count_all(const counter *c, double most, int64_t batch, int64_t len_q, int64_t len_k) {
+/* Pairs of entry b; -1 when counting them takes more than what is left of `most`. */
+static double count_entry(const counter *c, int64_t b, double *most) {
   const spec *s = c->eval.spec;
-  unsigned symbols = expr_symbols(s->mask);
-  int by_batch = (symbols & EXPR_BIT(EXPR_B)) != 0;
-  int by_head = (symbols & (EXPR_BIT(EXPR_H) | EXPR_BIT(EXPR_HK))) != 0;
-  int64_t entries = by_batch ? batch : batch > 0, heads = by_head ? s->heads_q : 1;
+  const sequence q = call_sequence(s, c->eval.args, b);
+  const int by_head = (expr_symbols(s->mask) & (EXPR_BIT(EXPR_H) | EXPR_BIT(EXPR_HK))) != 0;
+  const int64_t heads = by_head ? s->heads_q : 1;
   double pairs = 0;
-  if (evaluations(c, entries, heads, len_q, len_k) > most)
+  *most -= evaluations(c, heads, q.len_q, q.len_k);
+  if (*most < 0)
     return -1;
-  for (int64_t b = 0; b < entries; b++)
-    for (int64_t h = 0; h < heads; h++)
-      for (int64_t i = 0; i < len_q; i++)
-        pairs += count_row(c, b, h, i);
-  return pairs * (by_batch ? 1 : (double)batch) * (by_head ? 1 : (double)s->heads_q);
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t i = 0; i < q.len_q; i++)
+      pairs += count_row(c, b, h, i);
+  return pairs * (by_head ? 1 : (double)s->heads_q);
+}
+
+/* -1 when that takes more than `most` evaluations of the mask. */
+static double count_all(const counter *c, double most, int64_t batch) {
+  const spec *s = c->eval.spec;
+  const int by_batch = (expr_symbols(s->mask) & EXPR_BIT(EXPR_B)) != 0 || !spec_is_dense(s);
+  const int64_t entries = by_batch ? batch : batch > 0;
+  double pairs = 0;
+  for (int64_t b = 0; b < entries; b++) {
+    const double more = count_entry(c, b, &most);
+    if (more < 0)
+      return -1;
+    pairs += more;
+  }
+  return pairs * (by_batch ? 1 : (double)batch);
 }
 
 /* The mask's parameters must be there to be read. */
@@ -101,9 +115,24 @@ static qkv_status check_mask_params(const spec *s, const qkv_attention_args *arg
   return QKV_OK;
 }
 
+/* Tokens and pairs of all sequences. */
+typedef struct totals {
+  double tokens_q, tokens_k, pairs;
+} totals;
+
+static totals count_tokens(const spec *s, const qkv_attention_args *args) {
+  totals sum = {0};
+  for (int64_t b = 0; b < call_batch(s, args); b++) {
+    const sequence q = call_sequence(s, args, b);
+    sum.tokens_q += (double)q.len_q;
+    sum.tokens_k += (double)q.len_k;
+    sum.pairs += (double)q.len_q * (double)q.len_k;
+  }
+  return sum;
+}
+
 qkv_status work_visible(const spec *s, const qkv_attention_args *args, double most, double *pairs) {
-  int64_t batch = args->q.shape[0], len_q = args->q.shape[1], len_k = args->k.shape[1];
-  double all = (double)batch * s->heads_q * (double)len_q * (double)len_k;
+  double all = count_tokens(s, args).pairs * s->heads_q;
   qkv_status status = check_mask_params(s, args);
   if (status != QKV_OK)
     return status;
@@ -116,29 +145,28 @@ qkv_status work_visible(const spec *s, const qkv_attention_args *args, double mo
   }
   counter c = {{s, args}, mask_analyse(memory, s->mask, s->align == ALIGN_BOTTOM_RIGHT), 1};
   count_by_residue(memory, &c);
-  *pairs = c.rows.form == MASK_ALL ? all : c.rows.form == MASK_NONE ? 0 : count_all(&c, most, batch, len_q, len_k);
+  *pairs = c.rows.form == MASK_ALL ? all : c.rows.form == MASK_NONE ? 0 : count_all(&c, most, call_batch(s, args));
   arena_free(memory);
   return QKV_OK;
 }
 
-qkv_status qkv_work(const qkv_spec *handle, const qkv_attention_args *args, double *flops, double *bytes) {
-  if (!handle || !args)
+qkv_status qkv_work(const qkv_spec *handle, const qkv_attention_args *given, double *flops, double *bytes) {
+  qkv_attention_args args;
+  double pairs = 0;
+  if (!handle || !given)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", handle ? "args" : "spec");
   const spec *s = handle->parsed;
-  const qkv_tensor *tensors[] = {&args->q, &args->k};
-  for (int n = 0; n < 2; n++)
-    if (tensors[n]->rank != 4 || tensors[n]->shape[0] < 0 || tensors[n]->shape[1] < 0)
-      return error_set(QKV_INVALID_ARGUMENT, "%s: needs rank 4 and extents of at least 0", n ? "k" : "q");
-  double pairs = 0, batch = (double)args->q.shape[0];
-  double rows_q = batch * (double)args->q.shape[1] * s->heads_q,
-         rows_k = batch * (double)args->k.shape[1] * s->heads_kv;
-  qkv_status status = flops ? work_visible(s, args, INFINITY, &pairs) : QKV_OK;
+  qkv_status status = call_check_arrays(s, given, &args);
+  if (status == QKV_OK && flops)
+    status = work_visible(s, &args, INFINITY, &pairs);
   if (status != QKV_OK)
     return status;
+  const totals sum = count_tokens(s, &args);
   if (flops)
     *flops = 2.0 * (s->dim_qk + s->dim_v) * pairs;
   if (bytes)
-    *bytes = rows_q * (s->dim_qk * spec_dtype_size(s->dtype_q) + s->dim_v * spec_dtype_size(s->dtype_out)) +
-             rows_k * (s->dim_qk + s->dim_v) * spec_dtype_size(s->dtype_kv);
+    *bytes = sum.tokens_q * s->heads_q *
+                 (s->dim_qk * spec_dtype_size(s->dtype_q) + s->dim_v * spec_dtype_size(s->dtype_out)) +
+             sum.tokens_k * s->heads_kv * (s->dim_qk + s->dim_v) * spec_dtype_size(s->dtype_kv);
   return QKV_OK;
 }

@@ -24,30 +24,33 @@ typedef struct row {
   double sum;     /* of exp(score - maximum); 0: none is visible */
 } row;
 
-static char *element(const qkv_tensor *t, const int64_t *index) {
-  int64_t offset = 0;
-  for (int d = 0; d < t->rank; d++)
-    offset += index[d] * t->stride[d];
+/* The element `offset` elements behind the first. */
+static char *element(const qkv_tensor *t, int64_t offset) {
   return (char *)t->data + offset * dtype_size(t->dtype);
 }
 
-/* Copies the head `head` of batch entry `b` of a [batch, length, heads, dim] tensor, rows [first, first + length). */
-static void load_rows(double *to, const qkv_tensor *t, int64_t b, int64_t first, int64_t length, int64_t head) {
-  for (int64_t n = 0; n < length; n++)
-    for (int64_t d = 0; d < t->shape[3]; d++)
-      *to++ = tensor_load(element(t, (int64_t[]){b, first + n, head, d}), t->dtype);
+/* Copies a row of head elements from element `offset` on. */
+static void load_row(double *to, const qkv_tensor *t, int64_t offset) {
+  const int dim = t->rank - 1;
+  for (int64_t d = 0; d < t->shape[dim]; d++)
+    to[d] = tensor_load(element(t, offset + d * t->stride[dim]), t->dtype);
+}
+
+/* Copies KV head `head` of a sequence, of k or v. */
+static void load_keys(double *to, const reference_problem *p, const sequence *q, const qkv_tensor *t, int64_t head) {
+  for (int64_t k = 0; k < q->len_k; k++, to += t->shape[t->rank - 1])
+    load_row(to, t, sequence_key(&p->layout, q, p->args, t, k, head));
 }
 
 /* Where query row i of head h stands; k is filled in by the caller. */
-static reference_position row_position(const reference_problem *p, int64_t b, int64_t h, int64_t i) {
-  int64_t len_q = p->args->q.shape[1], len_k = p->args->k.shape[1];
-  return (reference_position){.q = p->bottom_right ? i + len_k - len_q : i,
+static reference_position row_position(const reference_problem *p, const sequence *q, int64_t h, int64_t i) {
+  return (reference_position){.q = p->bottom_right ? i + q->len_k - q->len_q : i,
                               .i = i,
                               .h = h,
                               .hk = h / (p->heads_q / p->heads_kv),
-                              .b = b,
-                              .len_q = len_q,
-                              .len_k = len_k};
+                              .b = q->b,
+                              .len_q = q->len_q,
+                              .len_k = q->len_k};
 }
 
 static double score_of(const reference_problem *p, const reference_position *at, const double *query, const double *key,
@@ -64,7 +67,7 @@ static double score_of(const reference_problem *p, const reference_position *at,
 }
 
 static row row_scores(const reference_problem *p, reference_position at, const buffers *m) {
-  int64_t dim = p->args->q.shape[3];
+  int64_t dim = p->args->q.shape[p->args->q.rank - 1];
   row r = {-INFINITY, 0};
   for (at.k = 0; at.k < at.len_k; at.k++) {
     double s = m->scores[at.k] = score_of(p, &at, m->query, m->keys + at.k * dim, dim);
@@ -83,14 +86,16 @@ static double log_add(double a, double b) {
   return low == -INFINITY ? top : top + log1p(exp(low - top));
 }
 
-static void finish_row(const reference_problem *p, const reference_position *at, const row *r, const buffers *m) {
+static void finish_row(const reference_problem *p, const sequence *q, const reference_position *at, const row *r,
+                       const buffers *m) {
   const qkv_attention_args *args = p->args;
-  int64_t dim = args->o.shape[3];
+  const int axis = args->o.rank - 1;
+  const int64_t dim = args->o.shape[axis], to = sequence_query(&p->layout, q, &args->o, at->i, at->h);
   double lse = r->sum == 0 ? -INFINITY : r->maximum + log(r->sum);
   double lse_with_sink = lse, denominator = r->sum; /* the denominator relative to the maximum, as the sum is: lse alone
                                                        would swallow log(sum) when the scores are huge */
   if (p->has_sink) {
-    double sink = tensor_load(element(&args->sink, &at->h), args->sink.dtype);
+    double sink = tensor_load(element(&args->sink, at->h * args->sink.stride[0]), args->sink.dtype);
     lse_with_sink = log_add(lse, sink);
     denominator += exp(sink - r->maximum);
   }
@@ -105,13 +110,17 @@ static void finish_row(const reference_problem *p, const reference_position *at,
       m->output[d] += weight * m->values[k * dim + d];
   }
   for (int64_t d = 0; d < dim; d++)
-    tensor_store(element(&args->o, (int64_t[]){at->b, at->i, at->h, d}), args->o.dtype, m->output[d]);
+    tensor_store(element(&args->o, to + d * args->o.stride[axis]), args->o.dtype, m->output[d]);
 
-  const int64_t lse_index[] = {at->b, at->h, at->i};
-  if (args->lse.data)
-    tensor_store(element(&args->lse, lse_index), args->lse.dtype, lse);
-  if (args->lse_with_sink.data)
-    tensor_store(element(&args->lse_with_sink, lse_index), args->lse_with_sink.dtype, lse_with_sink);
+  const struct {
+    const qkv_tensor *tensor;
+    double value;
+  } sums[] = {{&args->lse, lse}, {&args->lse_with_sink, lse_with_sink}};
+  for (int n = 0; n < 2; n++) {
+    const qkv_tensor *t = sums[n].tensor;
+    if (t->data)
+      tensor_store(element(t, sequence_lse(&p->layout, q, t, at->i, at->h)), t->dtype, sums[n].value);
+  }
 }
 
 /* Room for n doubles, at least one; NULL when out of memory or n overflows. */
@@ -130,40 +139,59 @@ static void buffers_free(buffers *m) {
   free(m->output);
 }
 
+/* All heads of one sequence. */
+static void run_sequence(const reference_problem *p, const sequence *q, const buffers *m) {
+  const qkv_attention_args *args = p->args;
+  const int64_t group = p->heads_q / p->heads_kv;
+  if (q->len_q == 0)
+    return;
+  for (int64_t hk = 0; hk < p->heads_kv; hk++) {
+    load_keys(m->keys, p, q, &args->k, hk);
+    load_keys(m->values, p, q, &args->v, hk);
+    for (int64_t h = hk * group; h < (hk + 1) * group; h++)
+      for (int64_t i = 0; i < q->len_q; i++) {
+        load_row(m->query, &args->q, sequence_query(&p->layout, q, &args->q, i, h));
+        reference_position at = row_position(p, q, h, i);
+        row r = row_scores(p, at, m);
+        finish_row(p, q, &at, &r, m);
+      }
+  }
+}
+
 qkv_status reference_attention(const reference_problem *p) {
   const qkv_attention_args *args = p->args;
-  int64_t batch = args->q.shape[0], len_q = args->q.shape[1], len_k = args->k.shape[1];
-  int64_t dim_qk = args->q.shape[3], dim_v = args->v.shape[3], group = p->heads_q / p->heads_kv;
-  buffers m = {doubles(1, dim_qk), doubles(len_k, dim_qk), doubles(len_k, dim_v), doubles(1, len_k), doubles(1, dim_v)};
+  const int64_t batch = sequence_count(&p->layout, args), dim_qk = args->q.shape[args->q.rank - 1],
+                dim_v = args->v.shape[args->v.rank - 1];
+  int64_t longest = 0;
+  for (int64_t b = 0; b < batch; b++) {
+    const int64_t len_k = sequence_find(&p->layout, args, b).len_k;
+    longest = len_k > longest ? len_k : longest;
+  }
+  buffers m = {doubles(1, dim_qk), doubles(longest, dim_qk), doubles(longest, dim_v), doubles(1, longest),
+               doubles(1, dim_v)};
   if (!m.query || !m.keys || !m.values || !m.scores || !m.output) {
     buffers_free(&m);
     return error_set(QKV_OUT_OF_MEMORY, "the reference needs more memory than there is for %lld keys",
-                     (long long)len_k);
+                     (long long)longest);
   }
-  for (int64_t b = 0; b < batch; b++)
-    for (int64_t hk = 0; hk < p->heads_kv; hk++) {
-      load_rows(m.keys, &args->k, b, 0, len_k, hk);
-      load_rows(m.values, &args->v, b, 0, len_k, hk);
-      for (int64_t h = hk * group; h < (hk + 1) * group; h++)
-        for (int64_t i = 0; i < len_q; i++) {
-          load_rows(m.query, &args->q, b, i, 1, h);
-          reference_position at = row_position(p, b, h, i);
-          row r = row_scores(p, at, &m);
-          finish_row(p, &at, &r, &m);
-        }
-    }
+  for (int64_t b = 0; b < batch; b++) {
+    const sequence q = sequence_find(&p->layout, args, b);
+    run_sequence(p, &q, &m);
+  }
   buffers_free(&m);
   return QKV_OK;
 }
 
 double reference_visible(const reference_problem *p) {
   double visible = 0;
-  for (int64_t b = 0; b < p->args->q.shape[0]; b++)
+  for (int64_t b = 0; b < sequence_count(&p->layout, p->args); b++) {
+    const sequence q = sequence_find(&p->layout, p->args, b);
     for (int64_t h = 0; h < p->heads_q; h++)
-      for (int64_t i = 0; i < p->args->q.shape[1]; i++) {
-        reference_position at = row_position(p, b, h, i);
+      for (int64_t i = 0; i < q.len_q; i++) {
+        reference_position at = row_position(p, &q, h, i);
         for (at.k = 0; at.k < at.len_k; at.k++)
           visible += !p->mask || p->mask(p->user, &at);
       }
+  }
   return visible;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "qkv.h"
+#include "sequence.h"
 
 /* Where an element stands: q and k in KV coordinates, i the raw query row. */
 typedef struct reference_position {
@@ -19,7 +20,8 @@ typedef struct reference_position {
 } reference_position;
 
 typedef struct reference_problem {
-  const qkv_attention_args *args; /* host memory */
+  const qkv_attention_args *args; /* host memory; max_len_q and max_len_k as sequence_find wants them */
+  sequence_layout layout;
   int heads_q, heads_kv;
   double scale, softcap; /* softcap 0: none */
   int bottom_right;      /* q = i + len_k - len_q, else q = i */
@@ -29,7 +31,8 @@ typedef struct reference_problem {
   void *user;
 } reference_problem;
 
-/* Computes o and whichever of lse, lse_with_sink have data. Shapes must have been checked. QKV_OUT_OF_MEMORY or QKV_OK. */
+/* Computes o and whichever of lse, lse_with_sink have data; rows of no sequence keep what they hold. Shapes must have
+ * been checked. QKV_OUT_OF_MEMORY or QKV_OK. */
 qkv_status reference_attention(const reference_problem *problem);
 /* Visible (query, key) pairs over batch and query heads. */
 double reference_visible(const reference_problem *problem);

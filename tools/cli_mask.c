@@ -7,6 +7,7 @@
 
 #include "cli_json.h"
 #include "cli_kernel.h"
+#include "cli_sequences.h"
 
 /* At most as many queries and keys are drawn one by one. */
 enum { MOST_ROWS = 48, MOST_COLUMNS = 96 };
@@ -52,7 +53,9 @@ static int open_view(mask_view *v, const char *path, const mask_request *r) {
     return cli_fail_spec(path, status);
   p->info.size = sizeof p->info;
   qkv_spec_get_info(p->spec, &p->info);
-  int code = problem_size(p, &r->problem);
+  problem_request sizes = r->problem;
+  sizes.lengths = sequences_any(p) ? "full" : NULL; /* a sequence as long as the picture */
+  int code = problem_size(p, &sizes);
   return code ? code : problem_fill_params(p, &r->problem);
 }
 
@@ -73,11 +76,7 @@ static int ask_pairs(mask_view *v, const qkv_attention_args *args) {
 static int map_view(mask_view *v, const mask_request *r) {
   problem *p = &v->problem;
   qkv_build_options build = cli_kernel_build_options(cli_global.arch);
-  qkv_attention_args args = problem_args(p, false);
-  const int64_t q[] = {p->batch, p->len_q, p->info.heads_q, p->info.dim_qk},
-                k[] = {p->batch, p->len_k, p->info.heads_kv, p->info.dim_qk};
-  args.q = qkv_tensor_dense(NULL, p->info.dtype_q, 4, q); /* only their extents count */
-  args.k = qkv_tensor_dense(NULL, p->info.dtype_kv, 4, k);
+  qkv_attention_args args = problem_mask_args(p);
   v->map = (qkv_mask_map){.size = sizeof v->map, .batch = r->entry, .head = r->head, .most = r->exact ? 1e18 : 0};
   int code = r->tile ? parse_tile(r->tile, &v->map) : EXIT_OK;
   if (code)

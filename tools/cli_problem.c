@@ -2,6 +2,8 @@
  * Invariant: host tensors are contiguous and have the shapes that qkv.h states for the chosen sizes. */
 #include "cli_problem.h"
 
+#include "cli_sequences.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +11,9 @@
 /* ---- Sizes ---- */
 
 double problem_dense_flops(const problem *p) {
-  return 2.0 * (double)p->batch * p->info.heads_q * (double)p->len_q * (double)p->len_k *
-         (p->info.dim_qk + p->info.dim_v);
+  const bool lengths = p->slots[SLOT_SEQLENS_K].host.data || p->slots[SLOT_CU_SEQLENS_K].host.data;
+  const double pairs = lengths ? sequences_pairs(p) : (double)p->batch * (double)p->len_q * (double)p->len_k;
+  return 2.0 * p->info.heads_q * pairs * (p->info.dim_qk + p->info.dim_v);
 }
 
 /* The extents of batch and length in a q, k or v file. */
@@ -92,7 +95,7 @@ static int default_size(problem *p) {
   return EXIT_OK;
 }
 
-int problem_size(problem *p, const problem_request *r) {
+static int decide_size(problem *p, const problem_request *r) {
   int64_t batch = r->batch, len_q = r->len_q, len_k = r->len_k;
   int code = EXIT_OK;
   if (r->workload) {
@@ -125,6 +128,35 @@ int problem_size(problem *p, const problem_request *r) {
     cli_note("%.1f GFLOP on the emulator may take many minutes; smaller sizes take seconds",
              1e-9 * problem_dense_flops(p));
   return EXIT_OK;
+}
+
+/* What only dense problems have, or only others. */
+static int check_lengths(const problem *p, const problem_request *r) {
+  if (!sequences_any(p) && r->lengths) {
+    cli_error("--lengths: all sequences of %s have the same lengths", p->info.name);
+    return EXIT_USAGE;
+  }
+  if (r->lengths && strcmp(r->lengths, "mixed") != 0 && strcmp(r->lengths, "full") != 0) {
+    cli_error("--lengths takes mixed or full, not '%s'", r->lengths);
+    return EXIT_USAGE;
+  }
+  if (sequences_any(p) && (r->q_file || r->k_file || r->v_file)) {
+    cli_error("files hold dense q, k and v; sequences of %s have lengths of their own", p->info.name);
+    return EXIT_USAGE;
+  }
+  return EXIT_OK;
+}
+
+int problem_size(problem *p, const problem_request *r) {
+  int code = check_lengths(p, r);
+  if (!code)
+    code = decide_size(p, r);
+  if (code || !sequences_any(p))
+    return code;
+  code = sequences_make(p, r);
+  qkv_attention_args args = problem_mask_args(p);
+  qkv_status status = code ? QKV_OK : qkv_check_sequences(p->spec, &args);
+  return status ? cli_fail("lengths and pages", status) : code;
 }
 
 /* ---- Host tensors ---- */
@@ -165,7 +197,10 @@ static int load_file(problem *p, int slot, const char *path, const problem_reque
 static int fill(problem *p, int slot, const char *path, const problem_request *r) {
   if (path)
     return load_file(p, slot, path, r);
-  tensor_fill_random(&p->slots[slot].host, r->seed * SLOT_COUNT + (uint64_t)slot);
+  if (sequences_any(p) && slot <= SLOT_V)
+    sequences_fill(p, (problem_slot)slot, r->seed * SLOT_COUNT + (uint64_t)slot);
+  else
+    tensor_fill_random(&p->slots[slot].host, r->seed * SLOT_COUNT + (uint64_t)slot);
   return EXIT_OK;
 }
 
@@ -279,7 +314,10 @@ int problem_fill(problem *p, const problem_request *r) {
   for (size_t n = 0; n < sizeof rows / sizeof *rows && !code; n++) {
     if (!rows[n].wanted)
       continue;
-    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, rows[n].rank, rows[n].shape);
+    int64_t shape[4];
+    const bool own = sequences_any(p) && rows[n].slot != SLOT_SINK;
+    const int rank = own ? sequences_shape(p, (problem_slot)rows[n].slot, shape) : rows[n].rank;
+    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, rank, own ? shape : rows[n].shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
     if (!code && rows[n].output) /* all bits set is a NaN in every float format */
       memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));
@@ -337,19 +375,53 @@ int problem_poison(problem *p) {
   return copy_outputs(p, false);
 }
 
-qkv_attention_args problem_args(problem *p, bool device) {
-  qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
-  qkv_tensor *const targets[SLOT_PARAMS] = {
-      &args.q, &args.k, &args.v, &args.sink, &args.o, &args.lse, &args.lse_with_sink};
-  for (int slot = 0; slot < SLOT_PARAMS; slot++)
-    *targets[slot] = device ? p->slots[slot].device : p->slots[slot].host;
+/* Parameters, arrays and maxima. */
+static void set_common(problem *p, qkv_attention_args *args, bool device) {
   for (int n = 0; n < p->info.nparams; n++) {
     const problem_tensor *t = &p->slots[SLOT_PARAMS + n];
     p->values[device][n].tensor = device ? t->device : t->host;
     p->values[device][n].value = t->value;
   }
-  args.params = p->values[device];
-  args.nparams = p->info.nparams;
+  args->params = p->values[device];
+  args->nparams = p->info.nparams;
+  args->max_len_q = p->info.layout_q == QKV_DENSE ? 0 : p->len_q;
+  args->max_len_k = p->info.layout_kv == QKV_DENSE ? 0 : p->len_k;
+}
+
+static void set_tensors(const problem *p, qkv_attention_args *args, bool device) {
+  qkv_tensor *const targets[SLOT_PARAMS] = {&args->q,
+                                            &args->k,
+                                            &args->v,
+                                            &args->sink,
+                                            &args->o,
+                                            &args->lse,
+                                            &args->lse_with_sink,
+                                            &args->cu_seqlens_q,
+                                            &args->cu_seqlens_k,
+                                            &args->seqlens_k,
+                                            &args->page_table,
+                                            &args->page_indptr};
+  for (int slot = 0; slot < SLOT_PARAMS; slot++)
+    *targets[slot] = device ? p->slots[slot].device : p->slots[slot].host;
+}
+
+qkv_attention_args problem_args(problem *p, bool device) {
+  qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
+  set_tensors(p, &args, device);
+  set_common(p, &args, device);
+  return args;
+}
+
+qkv_attention_args problem_mask_args(problem *p) {
+  qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
+  const qkv_spec_info *s = &p->info;
+  int64_t q[] = {p->batch, p->len_q, s->heads_q, s->dim_qk}, k[] = {p->batch, p->len_k, s->heads_kv, s->dim_qk};
+  const bool own = sequences_any(p);
+  const int rank_q = own ? sequences_shape(p, SLOT_Q, q) : 4, rank_k = own ? sequences_shape(p, SLOT_K, k) : 4;
+  set_tensors(p, &args, false);
+  args.q = qkv_tensor_dense(NULL, s->dtype_q, rank_q, q);
+  args.k = qkv_tensor_dense(NULL, s->dtype_kv, rank_k, k);
+  set_common(p, &args, false);
   return args;
 }
 

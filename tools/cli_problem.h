@@ -14,6 +14,11 @@ typedef enum problem_slot {
   SLOT_O,
   SLOT_LSE,
   SLOT_LSE_WITH_SINK,
+  SLOT_CU_SEQLENS_Q, /* arrays of lengths and pages, cli_sequences.h */
+  SLOT_CU_SEQLENS_K,
+  SLOT_SEQLENS_K,
+  SLOT_PAGE_TABLE,
+  SLOT_PAGE_INDPTR,
   SLOT_PARAMS, /* one slot per declared parameter from here on */
   SLOT_COUNT = SLOT_PARAMS + 32
 } problem_slot;
@@ -33,7 +38,7 @@ typedef struct problem {
   qkv_spec_info info;
   qkv_device_info device;
   bool emulated;
-  int64_t batch, len_q, len_k;
+  int64_t batch, len_q, len_k; /* the lengths: of the longest sequences */
   problem_tensor slots[SLOT_COUNT];
   qkv_param_value values[2][SLOT_COUNT]; /* of host and device arguments */
 } problem;
@@ -43,13 +48,14 @@ typedef struct problem_request {
   const char *workload;
   int64_t batch, len_q, len_k;
   uint64_t seed;
+  const char *lengths; /* of sequences that have their own: "mixed", "full" */
   const char *q_file, *k_file, *v_file, *sink_file;
   cli_list params; /* "name=value" or "name=file.npy" */
   int bits16;      /* u2 files hold bf16 */
   int unaligned;   /* shift device tensors off 16-byte alignment by one element */
 } problem_request;
 
-/* Decides batch, len_q, len_k. Messages on stderr; returns an exit code. */
+/* Decides batch, len_q, len_k, and the lengths of sequences. Messages on stderr; returns an exit code. */
 int problem_size(problem *p, const problem_request *request);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);
@@ -65,6 +71,8 @@ int problem_poison(problem *p);
 qkv_attention_args problem_args(problem *p, bool device);
 void problem_free(problem *p);
 
+/* Arguments for a question about masks: shapes, arrays and parameters. */
+qkv_attention_args problem_mask_args(problem *p);
 /* Floating-point operations when every pair is visible: what the reference and the emulator have to do. */
 double problem_dense_flops(const problem *p);
 

@@ -21,6 +21,7 @@ static const cli_option options[] = {
     {"batch", 'b', CLI_COUNT, &request.batch, "N", "batch entries; default 1, or as in the files"},
     {"q", 0, CLI_COUNT, &request.len_q, "N", "queries per entry; default as many as keys"},
     {"kv", 0, CLI_COUNT, &request.len_k, "N", "keys per entry; default as many as queries"},
+    {"lengths", 0, CLI_TEXT, &request.lengths, "KIND", "of ragged, padded, paged sequences: mixed (default) or full"},
     {"seed", 's', CLI_SEED, &request.seed, "N", "of the random inputs; default 0"},
     {"q-file", 0, CLI_TEXT, &request.q_file, "F.npy", "[batch, q, heads, dim] or [q, heads, dim]"},
     {"k-file", 0, CLI_TEXT, &request.k_file, "F.npy", "[batch, kv, kv_heads, dim], batch may be missing"},
@@ -266,6 +267,7 @@ static char *reproducer(const problem *p, const char *spec) {
   append(out, "family", cli_kernel.family);
   append(out, "phase", cli_kernel.phase);
   append(out, "schedule", cli_kernel.schedule);
+  append(out, "lengths", request.lengths);
   append(out, "q-file", request.q_file);
   append(out, "k-file", request.k_file);
   append(out, "v-file", request.v_file);
@@ -353,6 +355,8 @@ const cli_command cli_run_command = {
     "--q --kv, or from the files; without any of them from the spec's first workload, made small on the emulator.\n\n"
     "Inputs without a file are random: about normal, mean 0, variance 1, the same for the same seed on every machine.\n"
     "i32 parameters with a shape become four ascending blocks 0..3, bool ones a fair coin; scalar ones kv/2 and true.\n"
+    "Sequences of lengths of their own: --q and --kv are the greatest, lengths are random with 0, 1 and the greatest\n"
+    "among them; pages lie in a random order; what no sequence owns holds NaN, ends of page tables wild numbers.\n"
     "Outputs are full of NaN before the call. O must be within a relative L2 error ||o - ref|| / ||ref|| of 2e-3 for\n"
     "f16, 1e-2 for bf16, 1e-3 for f32; the reference works in f64 on the CPU. Problems too large for it are checked "
     "in\n"

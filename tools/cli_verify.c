@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli_problem.h"
+#include "cli_sequences.h"
 
 /* FLOPs of the reference that take a few seconds. */
 #define REFERENCE_FLOPS 4e9
@@ -61,39 +62,68 @@ static void judge(verdict *v, const problem_tensor *t, const qkv_tensor *expecte
 }
 
 static void judge_all(problem *p, double tolerance, const qkv_tensor expected[SLOT_PARAMS], verdict *v) {
-  v->checked = v->ok = true;
+  v->checked = true;
   judge(v, &p->slots[SLOT_O], &expected[SLOT_O], tolerance, false, &v->o);
   judge(v, &p->slots[SLOT_LSE], &expected[SLOT_LSE], VERDICT_LSE_TOLERANCE, true, &v->lse);
   judge(v, &p->slots[SLOT_LSE_WITH_SINK], &expected[SLOT_LSE_WITH_SINK], VERDICT_LSE_TOLERANCE, true,
         &v->lse_with_sink);
 }
 
-/* Against the f64 reference for the first `batch` entries. */
-static int verify_reference(problem *p, int64_t batch, double tolerance, verdict *v) {
-  qkv_attention_args args = problem_args(p, false);
-  qkv_tensor expected[SLOT_PARAMS] = {{0}};
+/* Takes what the first `batch` sequences do not own out of the comparison: 0 on both sides. What nobody owns must not
+ * have been written. */
+static void clear_rest(problem *p, int64_t batch, qkv_tensor expected[SLOT_PARAMS], verdict *v) {
+  for (int slot = SLOT_O; slot <= SLOT_LSE_WITH_SINK && sequences_any(p); slot++) {
+    problem_tensor *t = &p->slots[slot];
+    if (!t->host.data)
+      continue;
+    if (!sequences_clear(p, (problem_slot)slot, &t->host, batch)) {
+      v->ok = false;
+      snprintf(v->fault, sizeof v->fault, "%.20s: a row of no sequence was written", t->name);
+    }
+    sequences_clear(p, (problem_slot)slot, &expected[slot], batch);
+  }
+}
+
+/* The call reduced to its first `batch` entries; outputs in `expected`, which has all entries of sequences. */
+static int first_entries_of_call(problem *p, int64_t batch, qkv_tensor expected[SLOT_PARAMS],
+                                 qkv_attention_args *args) {
   int code = EXIT_OK;
   for (int slot = SLOT_O; slot <= SLOT_LSE_WITH_SINK; slot++) {
-    qkv_tensor t = first_entries(p->slots[slot].host, batch);
+    qkv_tensor t = sequences_any(p) ? p->slots[slot].host : first_entries(p->slots[slot].host, batch);
     if (!t.data)
       continue;
     expected[slot] = tensor_allocate(QKV_F32, t.rank, t.shape);
     code = expected[slot].data ? code : EXIT_FAILED;
   }
-  args.q = first_entries(args.q, batch);
-  args.k = first_entries(args.k, batch);
-  args.v = first_entries(args.v, batch);
-  args.o = expected[SLOT_O];
-  args.lse = expected[SLOT_LSE];
-  args.lse_with_sink = expected[SLOT_LSE_WITH_SINK];
+  args->o = expected[SLOT_O];
+  args->lse = expected[SLOT_LSE];
+  args->lse_with_sink = expected[SLOT_LSE_WITH_SINK];
+  if (sequences_any(p))
+    sequences_first(p, args, batch);
+  else {
+    args->q = first_entries(args->q, batch);
+    args->k = first_entries(args->k, batch);
+    args->v = first_entries(args->v, batch);
+  }
   for (int n = 0; n < p->info.nparams && !code; n++)
     if (p->values[0][n].tensor.data)
       code = cli_exit_code(qkv_spec_param_shape(p->spec, n, batch, p->len_q, p->len_k, p->values[0][n].tensor.shape));
+  return code;
+}
+
+/* Against the f64 reference for the first `batch` entries. */
+static int verify_reference(problem *p, int64_t batch, double tolerance, verdict *v) {
+  qkv_attention_args args = problem_args(p, false);
+  qkv_tensor expected[SLOT_PARAMS] = {{0}};
+  int code = first_entries_of_call(p, batch, expected, &args);
   qkv_status status = code ? QKV_OUT_OF_MEMORY : qkv_reference(p->spec, &args);
   if (status)
     code = cli_fail("reference", status);
-  else
+  else {
+    v->ok = true;
+    clear_rest(p, batch, expected, v);
     judge_all(p, tolerance, expected, v);
+  }
   if (batch == p->batch)
     snprintf(v->against, sizeof v->against, "f64 reference");
   else
@@ -155,6 +185,8 @@ static int verify_naive(problem *p, double tolerance, verdict *v) {
     snprintf(v->against, sizeof v->against, "too large for the f64 reference, and attention_naive: %.60s",
              qkv_last_error(NULL));
   else if (!code) {
+    v->ok = true;
+    clear_rest(p, p->batch, expected, v);
     judge_all(p, tolerance, expected, v);
     snprintf(v->against, sizeof v->against, "attention_naive on the device");
   }

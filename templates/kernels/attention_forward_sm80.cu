@@ -8,7 +8,7 @@
 //% local bounded = mask.form == "rows"
 //% local free_tiles = attention.free_tiles(mask)
 //% local more = mask.walk and "more" or "next < tiles.end"
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local place = "row_begin, " .. view.argument .. ", h, hk, b"
 //% header()
 
@@ -19,6 +19,9 @@ constexpr int HEADS_KV = $(variant.heads_kv);
 constexpr int GROUP = $(variant.group); // query heads per KV head
 constexpr int DIM_QK = $(variant.dim_qk);
 constexpr int DIM_V = $(variant.dim_v);
+//% if variant.layout_kv == "paged" then
+constexpr int PAGE = $(variant.page_size); // tokens of a page
+//% end
 //% include "parts/score_scale.cu"
 
 //% if tonumber(mask.dilation) then
@@ -92,14 +95,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const residue_view view = view_residue(p, row_block / tiles_of_residue);
   const int row_begin = row_block % tiles_of_residue * TILE_M;
   if (row_begin >= view.len_q) return; // other residues have a query more
+  //% elseif view.sequences then
+  const sequence_view view = view_sequence(p, b);
+  const int row_begin = row_block * TILE_M;
+  if (row_begin >= view.len_q) return; // other sequences are longer
   //% else
   const int row_begin = row_block * TILE_M;
   //% end
+  //% if not view.sequences then
 
-  //% if bottom_right and not mask.dilation then
+  //%   if bottom_right and not mask.dilation then
   const int position = p.len_k - p.len_q; // of query row 0 in the KV sequence
-  //% elseif not mask.dilation then
+  //%   elseif not mask.dilation then
   const int position = 0; // of query row 0 in the KV sequence
+  //%   end
   //% end
 
   //% if mask.walk then
@@ -117,6 +126,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const unsigned short *query = p.q + b * p.q_stride_batch + h * p.q_stride_head + first_row * p.q_stride_token;
   const unsigned short *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head + view.residue * p.k_stride_token;
   const unsigned short *value = p.v + b * p.v_stride_batch + hk * p.v_stride_head + view.residue * p.v_stride_token;
+  //% elseif view.sequences then
+  const unsigned short *query = p.q + query_row(p, view, row_begin, h);
+  //%   if variant.layout_kv == "paged" then
+  const unsigned short *key = p.k + hk * p.k_stride_head; // in page 0
+  const unsigned short *value = p.v + hk * p.v_stride_head;
+  //%   else
+  const unsigned short *key = p.k + key_row(p, view, 0, hk);
+  const unsigned short *value = p.v + value_row(p, view, 0, hk);
+  //%   end
   //% else
   const unsigned short *query = p.q + b * p.q_stride_batch + h * p.q_stride_head + row_begin * p.q_stride_token;
   const unsigned short *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head;

@@ -48,7 +48,7 @@ return {
   phases = {"prefill", "decode"},
 
   supports = function(v)
-    local reason = attention.refuse(v, {f16 = true, bf16 = true})
+    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
     if reason then return false, reason end
     if v.dtype_q ~= v.dtype_kv then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
@@ -81,11 +81,13 @@ return {
       return {tile_m = 128, tile_n = tile_n, warps = warps, stages = 2, q_registers = q_registers,
               split_loads = split_loads, slack = 8, blocks = blocks}
     end
-    if dim <= 32 then return schedule(64, 4, 1, 0, 3) end
-    -- Per-element masks and scores need registers of their own: two blocks, not three, or they spill.
+    -- The places of sequences need registers of their own, not measured yet: what spills none.
+    local sequences, paged = not attention.is_dense(v), v.layout_kv == "paged"
+    if dim <= 32 then return schedule(64, 4, 1, 0, sequences and 2 or 3) end
+    -- So do per-element masks and scores: two blocks, not three, or they spill.
     local elements = (mask.form ~= "all" and not mask.exact) or not score.is_product or score.shifts
-    if dim <= 64 then return schedule(48, 4, 0, 0, elements and 2 or 3) end
-    if dim <= 128 then return schedule(64, 4, 0, 1, 2) end
+    if dim <= 64 then return schedule(48, 4, 0, 0, (elements or sequences) and 2 or 3) end
+    if dim <= 128 then return schedule(paged and 48 or 64, 4, 0, sequences and not paged and 0 or 1, 2) end
     if dim <= 160 then return schedule(32, 4, 0, 0, 1) end
     return schedule(64, 8, 0, 1, 1)
   end,

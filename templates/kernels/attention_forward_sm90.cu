@@ -16,7 +16,7 @@
 //% local fills = mask.walk and "2" or "1" -- the producer's copies, and what it tells of them
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% header()
 
 //% local planned = schedule.scheduler == 3

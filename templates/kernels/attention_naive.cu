@@ -1,5 +1,7 @@
 //%% Three kernels, one row of scores after the other; see attention_naive.lua.
 //% local attention = library("attention")
+//% local sequences, paged = not attention.is_dense(variant), variant.layout_kv == "paged"
+//% local len_q, len_k = sequences and "view.len_q" or "p.len_q", sequences and "view.len_k" or "p.len_k"
 //% header()
 
 constexpr int HEADS_Q = $(variant.heads_q);
@@ -19,7 +21,7 @@ constexpr float SOFTCAP = $(f32(variant.softcap));
 //% pieces()
 
 //% local bottom_right = variant.align == "bottom_right"
-//% local names = {q = "q", k = "k", i = "i", h = "h", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+//% local names = {q = "q", k = "k", i = "i", h = "h", hk = "hk", b = "b", len_q = len_q, len_k = len_k}
 // A thread holds a 4 x 4 share of the block's product, 16 rows and columns apart.
 constexpr int SHARE = TILE / 16;
 
@@ -30,8 +32,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
   const int h = blockIdx.x / k_blocks / i_blocks % HEADS_Q;
   const int b = blockIdx.x / k_blocks / i_blocks / HEADS_Q;
   const int hk = h / GROUP;
+  //% if sequences then
+  const sequence_view view = view_sequence(p, b);
+  if (i_begin >= view.len_q || k_begin >= view.len_k) return; // other sequences are longer
+  const auto *query = p.q + query_row(p, view, 0, h);
+  //%   if not paged then
+  const auto *key = p.k + key_row(p, view, 0, hk);
+  //%   end
+  //% else
   const auto *query = p.q + b * p.q_stride_batch + h * p.q_stride_head;
   const auto *key = p.k + b * p.k_stride_batch + hk * p.k_stride_head;
+  //% end
 
   float(*query_tile)[STEP + 1] = (float(*)[STEP + 1])shared_arena();
   float(*key_tile)[STEP + 1] = query_tile + TILE;
@@ -42,10 +53,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
       const int i = i_begin + n, k = k_begin + n, d = d_begin + column;
       //% local element = attention.to_float(variant.dtype_q, "query[i * p.q_stride_token + d * p.q_stride_dim]")
       query_tile[n][column] =
-          i < p.len_q && d < DIM_QK ? $(element) : 0.0f;
-      //% element = attention.to_float(variant.dtype_kv, "key[k * p.k_stride_token + d * p.k_stride_dim]")
+          i < $(len_q) && d < DIM_QK ? $(element) : 0.0f;
+      //% local place = paged and "p.k[key_row(p, view, k, hk)" or "key[k * p.k_stride_token"
+      //% element = attention.to_float(variant.dtype_kv, place .. " + d * p.k_stride_dim]")
       key_tile[n][column] =
-          k < p.len_k && d < DIM_QK ? $(element) : 0.0f;
+          k < $(len_k) && d < DIM_QK ? $(element) : 0.0f;
     }
     block_sync();
 #pragma unroll
@@ -62,9 +74,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
 #pragma unroll
     for (int c = 0; c < SHARE; ++c) {
       const int i = i_begin + row + 16 * r, k = k_begin + column + 16 * c;
-      if (i >= p.len_q || k >= p.len_k) continue;
+      if (i >= $(len_q) || k >= $(len_k)) continue;
       //% if variant.mask_symbols.q or variant.score_symbols.q then
-      //%   if bottom_right then
+      //%   if sequences then
+      const int q = i + view.position; // of the row in the KV sequence
+      //%   elseif bottom_right then
       const int q = i + p.len_k - p.len_q; // position of the row in the KV sequence
       //%   else
       const int q = i;
@@ -93,16 +107,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_softmax(const __gri
   const int h = blockIdx.x / row_blocks % HEADS_Q;
   const int b = blockIdx.x / row_blocks / HEADS_Q;
   const int lane = threadIdx.x % 32;
-  if (i >= p.len_q) return;
+  //% if sequences then
+  const sequence_view view = view_sequence(p, b);
+  //% end
+  if (i >= $(len_q)) return;
   float *row = p.scores + (((long long)b * HEADS_Q + h) * p.len_q + i) * p.len_k;
 
   float row_max = minus_infinity();
-  for (int k = lane; k < p.len_k; k += 32) row_max = fmaxf(row_max, row[k]);
+  for (int k = lane; k < $(len_k); k += 32) row_max = fmaxf(row_max, row[k]);
   for (int step = 16; step > 0; step /= 2) row_max = fmaxf(row_max, shuffle_xor_f32(row_max, step));
   const bool empty = row_max == minus_infinity();
 
   float sum = 0.0f;
-  for (int k = lane; k < p.len_k; k += 32) sum += empty ? 0.0f : exp_f32(row[k] - row_max);
+  for (int k = lane; k < $(len_k); k += 32) sum += empty ? 0.0f : exp_f32(row[k] - row_max);
   for (int step = 16; step > 0; step /= 2) sum += shuffle_xor_f32(sum, step);
   const float lse = empty ? minus_infinity() : row_max + log_f32(sum);
 
@@ -112,13 +129,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_softmax(const __gri
   if (!empty) denominator += exp_f32(sink - row_max);
   //% end
   const float inverse = empty ? 0.0f : 1.0f / denominator;
-  for (int k = lane; k < p.len_k; k += 32) row[k] = empty ? 0.0f : exp_f32(row[k] - row_max) * inverse;
+  for (int k = lane; k < $(len_k); k += 32) row[k] = empty ? 0.0f : exp_f32(row[k] - row_max) * inverse;
 
   if (lane == 0) {
-    //% if variant.outputs.lse then
+    //% if sequences and variant.outputs.lse then
+    p.lse[lse_row(p, view, i, h)] = lse;
+    //% elseif variant.outputs.lse then
     p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
     //% end
-    //% if variant.outputs.lse_with_sink then
+    //% if sequences and variant.outputs.lse_with_sink then
+    p.lse_with_sink[lse_with_sink_row(p, view, i, h)] = log_add(lse, sink);
+    //% elseif variant.outputs.lse_with_sink then
     p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head +
                     i * p.lse_with_sink_stride_token] = log_add(lse, sink);
     //% end
@@ -133,22 +154,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
   const int h = blockIdx.x / D_BLOCKS / i_blocks % HEADS_Q;
   const int b = blockIdx.x / D_BLOCKS / i_blocks / HEADS_Q;
   const float *probability = p.scores + ((long long)b * HEADS_Q + h) * p.len_q * p.len_k;
+  //% if sequences then
+  const sequence_view view = view_sequence(p, b);
+  if (i_begin >= view.len_q) return;
+  //%   if not paged then
+  const auto *value = p.v + value_row(p, view, 0, h / GROUP);
+  //%   end
+  //% else
   const auto *value = p.v + b * p.v_stride_batch + h / GROUP * p.v_stride_head;
+  //% end
 
   float(*probability_tile)[STEP + 1] = (float(*)[STEP + 1])shared_arena();
   float(*value_tile)[STEP + 1] = probability_tile + TILE; // of V transposed
   const int row = threadIdx.x / 16, column = threadIdx.x % 16;
   float product[SHARE][SHARE] = {};
-  for (int k_begin = 0; k_begin < p.len_k; k_begin += STEP) {
+  for (int k_begin = 0; k_begin < $(len_k); k_begin += STEP) {
     for (int n = row; n < TILE; n += 16) {
       const int i = i_begin + n, k = k_begin + column;
-      probability_tile[n][column] = i < p.len_q && k < p.len_k ? probability[(long long)i * p.len_k + k] : 0.0f;
+      probability_tile[n][column] = i < $(len_q) && k < $(len_k) ? probability[(long long)i * p.len_k + k] : 0.0f;
     }
     for (int n = threadIdx.x % TILE, k = threadIdx.x / TILE; k < STEP; k += THREADS / TILE) {
       const int d = d_begin + n;
-      //% local place = "(k_begin + k) * p.v_stride_token + d * p.v_stride_dim"
-      //% local element = attention.to_float(variant.dtype_kv, "value[" .. place .. "]")
-      const bool exists = k_begin + k < p.len_k && d < DIM_V;
+      //% local place = "value[(k_begin + k) * p.v_stride_token"
+      //% if paged then place = "p.v[value_row(p, view, k_begin + k, h / GROUP)" end
+      //% local element = attention.to_float(variant.dtype_kv, place .. " + d * p.v_stride_dim]")
+      const bool exists = k_begin + k < $(len_k) && d < DIM_V;
       value_tile[n][k] = exists ? $(element) : 0.0f;
     }
     block_sync();
@@ -163,13 +193,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
       }
     block_sync();
   }
+  //% if sequences then
+  auto *o = p.o + output_row(p, view, 0, h);
+  //% else
   auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
+  //% end
 #pragma unroll
   for (int r = 0; r < SHARE; ++r)
 #pragma unroll
     for (int c = 0; c < SHARE; ++c) {
       const int i = i_begin + row + 16 * r, d = d_begin + column + 16 * c;
-      if (i < p.len_q && d < DIM_V)
+      if (i < $(len_q) && d < DIM_V)
         o[i * p.o_stride_token + d * p.o_stride_dim] = $(attention.from_float(variant.dtype_out, "product[r][c]"));
     }
 }

@@ -16,7 +16,7 @@ return {
   phases = {"prefill", "decode"},
 
   supports = function(v)
-    local reason = attention.refuse(v, {f16 = true, bf16 = true, f32 = true})
+    local reason = attention.refuse(v, {f16 = true, bf16 = true, f32 = true}, true)
     return reason == nil, reason
   end,
 

@@ -42,24 +42,61 @@ function attention.params(v, with_dim, mapped)
   local function add_stride(tensor, axis)
     add(tensor .. "_stride_" .. axis, "i64", "long long", tensor .. ".stride." .. axis)
   end
+  local outer_q = v.layout_q == "dense" and "batch" or nil -- the axis beside token and head
+  local outer_kv = v.layout_kv == "paged" and "page" or v.layout_kv ~= "ragged" and "batch" or nil
+  local outer = {q = outer_q, o = outer_q, k = outer_kv, v = outer_kv}
   for _, tensor in ipairs(tensors) do
-    for _, axis in ipairs{"batch", "token", "head"} do add_stride(tensor[1], axis) end
+    if outer[tensor[1]] then add_stride(tensor[1], outer[tensor[1]]) end
+    for _, axis in ipairs{"token", "head"} do add_stride(tensor[1], axis) end
     if with_dim then add_stride(tensor[1], "dim") end
   end
   for _, lse in ipairs{"lse", "lse_with_sink"} do
     if v.outputs[lse] then
-      for _, axis in ipairs{"batch", "head", "token"} do add_stride(lse, axis) end
+      if outer_q then add_stride(lse, outer_q) end
+      for _, axis in ipairs{"head", "token"} do add_stride(lse, axis) end
     end
   end
   if v.sink == "per_head" then add_stride("sink", "head") end
   for _, size in ipairs{"batch", "len_q", "len_k"} do add(size, "i32", "int", size) end
+  attention.add_sequences(v, add)
   return list
 end
 
--- The first reason why a dense softmax family cannot do `v`, or nil. What is refused is named by its spec key.
-function attention.refuse(v, dtypes)
-  if v.layout_q ~= "dense" then return "layout.q: " .. v.layout_q .. " is not supported, only dense" end
-  if v.layout_kv ~= "dense" then return "layout.kv: " .. v.layout_kv .. " is not supported, only dense" end
+-- Adds what parts/sequence_view.cuh reads: arrays of lengths, page tables, and what they are clamped to.
+function attention.add_sequences(v, add)
+  local function add_array(name) add(name, "pointer", "const int *", name) end
+  if v.layout_q == "ragged" then
+    add_array("cu_seqlens_q")
+    add("tokens_q", "i32", "int", "tokens_q")
+  end
+  if v.layout_kv == "ragged" then
+    add_array("cu_seqlens_k")
+    add("tokens_k", "i32", "int", "k.extent.token")
+  elseif v.layout_kv ~= "dense" then
+    add_array("seqlens_k")
+  end
+  if v.layout_kv ~= "paged" then return end
+  add_array("page_table")
+  if v.page_table == "rows" then
+    add("page_table_stride_batch", "i64", "long long", "page_table.stride.batch")
+  else
+    add_array("page_indptr")
+    add("page_entries", "i32", "int", "page_table.extent.entry")
+  end
+end
+
+-- Whether all sequences have the lengths of the tensors.
+function attention.is_dense(v) return v.layout_q == "dense" and v.layout_kv == "dense" end
+
+-- The first reason why a softmax family cannot do `v`, or nil. What is refused is named by its spec key.
+-- dtypes: those of q and kv that it takes, by name; sequences: whether it takes all layouts, not only the dense ones.
+function attention.refuse(v, dtypes, sequences)
+  if v.layout_q ~= "dense" and not sequences then
+    return "layout.q: " .. v.layout_q .. " is not supported, only dense"
+  end
+  if v.layout_kv ~= "dense" and not sequences then
+    return "layout.kv: " .. v.layout_kv .. " is not supported, only dense"
+  end
   for _, role in ipairs{"q", "kv"} do
     local dtype = v["dtype_" .. role]
     if not dtypes[dtype] then return "attention.dtype." .. role .. ": " .. dtype .. " is not supported" end
@@ -82,29 +119,42 @@ function attention.free_tiles(mask)
   return mask.walk ~= false or mask.form == "all" or (mask.form == "rows" and mask.exact)
 end
 
--- How the parts name the queries and keys that a tile's are numbered among: those of a head, or of one residue when the
--- mask keeps residues apart (parts/residue_view.cu). parameter and argument stand where the place is passed on, `also`
--- and also_argument where only a residue is; row and key turn the text of a number into one of a row and of a token,
--- stride that of a stride of tokens into one of their numbers.
-function attention.view(mask)
-  local plain = {
+-- How the parts name the queries and keys that a tile's are numbered among: those of a head, of a sequence with lengths
+-- of its own (parts/sequence_view.cuh), or of one residue when the mask keeps residues apart (parts/residue_view.cu).
+-- parameter and argument stand where the place is passed on, `also` and also_argument where only a view is; row and key
+-- turn the text of a number into one of a row and of a token, stride that of a stride of tokens into one of their
+-- numbers. len_q, len_k and position are of what tiles count, whole_q, whole_k and whole_position of what expressions
+-- speak of.
+function attention.view(mask, v)
+  local function same(text) return text end
+  local view = {
     parameter = "int position", argument = "position", position = "position", also = "", also_argument = "",
-    len_q = "p.len_q", len_k = "p.len_k", symbols = {},
-    row = function(text) return text end, key = function(text) return text end,
-    stride = function(text) return text end,
+    len_q = "p.len_q", len_k = "p.len_k", whole_q = "p.len_q", whole_k = "p.len_k", whole_position = "position",
+    symbols = {}, row = same, key = same, stride = same,
   }
-  if not mask.dilation then return plain end
+  local function set(name, fields)
+    fields.parameter, fields.argument, fields.position = "const " .. name .. " &view", "view", "view.position"
+    fields.also, fields.also_argument = ", const " .. name .. " &view", ", view"
+    fields.len_q, fields.len_k = "view.len_q", "view.len_k"
+    for key, value in pairs(fields) do view[key] = value end
+    return view
+  end
+  if not attention.is_dense(v) then
+    return set("sequence_view", {sequences = true, whole_q = "view.len_q", whole_k = "view.len_k",
+                                 whole_position = "view.position"})
+  end
+  if not mask.dilation then return view end
   local dilation = tonumber(mask.dilation) and "DILATION" or "p.token_step"
   local function token(first)
     return function(text) return "(int)(view." .. first .. " + (unsigned)" .. dilation .. " * (" .. text .. "))" end
   end
-  return {
-    dilation = dilation, parameter = "const residue_view &view", argument = "view", position = "view.position",
-    also = ", const residue_view &view", also_argument = ", view", len_q = "view.len_q", len_k = "view.len_k",
+  return set("residue_view", {
+    dilation = dilation,
     symbols = {residue = "view.residue", dilation = dilation, all_q = "p.len_q", all_k = "p.len_k"},
+    whole_position = v.align == "bottom_right" and "p.len_k - p.len_q" or "0",
     row = token("first_row"), key = token("residue"),
     stride = function(text) return "(" .. text .. " * " .. dilation .. ")" end,
-  }
+  })
 end
 
 -- The texts of an expression's symbols: `names`, and those that only a view has.

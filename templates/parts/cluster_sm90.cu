@@ -1,6 +1,6 @@
 //%% What the blocks of a cluster agree on: they walk through the same tiles of keys.
 //% local queries = kernel.layout.packed and "TILE_QUERIES" or "TILE_M"
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% if mask.form == "rows" then
 // Tiles that the rows of some block of the cluster see. Free of the mask are those of this block's rows.
 static __device__ __forceinline__ tile_range cluster_tiles(

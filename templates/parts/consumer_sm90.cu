@@ -15,7 +15,7 @@
 //% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local place = "work." .. view.argument
 //% local tile_parameter = mask.walk and "" or ", int tile, bool masked" -- else the producer tells
 //% local tile_argument = mask.walk and "c.tile.number(), c.tile.masked()" or "tile, masked"

@@ -10,7 +10,7 @@
 //% local attention = library("attention")
 //% local packed = kernel.layout.packed
 //% local rows = packed and "TILE_QUERIES" or "TILE_M"
-//% local symbols, view = variant.mask_symbols, attention.view(mask)
+//% local symbols, view = variant.mask_symbols, attention.view(mask, variant)
 //% local by_query_head = symbols.h and not packed
 //% local by_head = symbols.h or symbols.hk
 //% local heads = by_query_head and "HEADS_Q" or "HEADS_KV"

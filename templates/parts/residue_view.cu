@@ -1,6 +1,6 @@
 //%% The tokens of one residue, numbered for themselves: a mask with `(q - k) % dilation == 0` lets only those see each
 //%% other, so a tile holds tokens of one residue, and the rest of the mask is a mask of their numbers.
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
 // The queries and keys of one residue. Key n is token residue + n * $(view.dilation), query n is row first_row +
 // n * $(view.dilation).

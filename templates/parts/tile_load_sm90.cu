@@ -4,7 +4,7 @@
 //% local load_keys = cluster and "tma_load_4d_multicast_evict_last" or "tma_load_4d_evict_last"
 //% local wait, targets = cluster and "mbar_wait_cluster" or "mbar_wait", cluster and ", (1 << CLUSTER) - 1" or ""
 //% local rows_of_keys = cluster and "tile * TILE_N + share" or "tile * TILE_N"
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% local residues = mask.dilation ~= false
 //% if residues then load_keys = load_keys:gsub("4d", "5d") end
 //% local loads = {

@@ -5,7 +5,7 @@
 //% local packed = kernel.layout.packed
 //% local queries = packed and "TILE_QUERIES" or "TILE_M"
 //% local by_head = packed and variant.mask_symbols.h -- the heads of a tile see different keys
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local edge = attention.names(view, {first = "first", last = "last", h = by_head and "head" or "h", hk = "hk",
 //%   b = "b", len_q = view.len_q, len_k = view.len_k})
 //% local last_row = ("min(row_begin + %s, %s) - 1 + %s"):format(queries, view.len_q, view.position)
@@ -20,7 +20,9 @@ struct tile_range {
   //% end
 };
 
-//% if not mask.dilation then
+//% if view.sequences then
+// Of the sequence's rows row_begin on.
+//% elseif not mask.dilation then
 // Of rows row_begin on; `position` is that of query row 0 in the KV sequence.
 //% else
 // Of the residue's rows row_begin on.

@@ -7,11 +7,11 @@
 //% local shift_parameter = score.shifts and " const float (&shift)[ROW_TILES][2]," or ""
 //% local packed = kernel.layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
-//% local view = attention.view(mask)
-//% local where = at_row .. (mask.dilation and "\n" or " ") .. view.parameter .. "," -- likewise, and the place
-//% local names = {q = "q", k = "k", i = "i", h = packed and "head" or "h", hk = "hk", b = "b", len_q = "p.len_q",
-//%   len_k = "p.len_k"}
-//% local position = not mask.dilation and "position" or variant.align == "bottom_right" and "p.len_k - p.len_q" or "0"
+//% local view = attention.view(mask, variant)
+//% local where = at_row .. (view.also ~= "" and "\n" or " ") .. view.parameter .. "," -- likewise, and the place
+//% local names = {q = "q", k = "k", i = "i", h = packed and "head" or "h", hk = "hk", b = "b", len_q = view.whole_q,
+//%   len_k = view.whole_k}
+//% local position = view.whole_position
 //% local function loops(symbols)
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void mask_scores(
         //% if mask.dilation then
         if (key >= view.len_k) scores[r][n][e] = minus_infinity();
         //% else
-        if (k >= p.len_k) scores[r][n][e] = minus_infinity();
+        if (k >= $(view.len_k)) scores[r][n][e] = minus_infinity();
         //% end
       }
 }
@@ -234,7 +234,7 @@ $(indent)[[maybe_unused]] const int q = i + $(position);
           //%   for n, type in ipairs(mask.rows) do
           const $(type) row_$(n) = row_$(n)_of[r][half];
           //%   end
-          const bool sees = $(mask.dilation and "key < view.len_k" or "k < p.len_k") & ($(cuda_mask_rest(names)));
+          const bool sees = $(mask.dilation and "key" or "k") < $(view.len_k) & ($(cuda_mask_rest(names)));
           if (!sees) scores[r][n][2 * half + e] = minus_infinity();
         }
     }
@@ -419,13 +419,17 @@ static __device__ __forceinline__ void finish_rows(
       if (lane % 4 == 0 && row < view.len_q) {
       //% else
       const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
-      if (lane % 4 == 0 && $(packed and "row.exists(p)" or "i < p.len_q")) {
+      if (lane % 4 == 0 && $(packed and "row.exists(p)" or "i < " .. view.len_q)) {
       //% end
         const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
-        //% if variant.outputs.lse then
+        //% if view.sequences and variant.outputs.lse then
+        p.lse[lse_row(p, view, i, h)] = lse;
+        //% elseif variant.outputs.lse then
         p.lse[b * p.lse_stride_batch + $(names.h) * p.lse_stride_head + i * p.lse_stride_token] = lse;
         //% end
-        //% if variant.outputs.lse_with_sink then
+        //% if view.sequences and variant.outputs.lse_with_sink then
+        p.lse_with_sink[lse_with_sink_row(p, view, i, h)] = log_add(lse, sink);
+        //% elseif variant.outputs.lse_with_sink then
         p.lse_with_sink[b * p.lse_with_sink_stride_batch + $(names.h) * p.lse_with_sink_stride_head +
                         i * p.lse_with_sink_stride_token] = log_add(lse, sink);
         //% end

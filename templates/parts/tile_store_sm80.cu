@@ -1,8 +1,9 @@
 //%% The output leaves the registers: through the warp's own rows of shared memory as whole 16-byte chunks, or directly
 //%% where the element is 4 bytes or the tensor is not aligned.
 //% local dtype = variant.dtype_out
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% local o_row = (mask.dilation and "(view.first_row + i * " .. view.dilation .. ")" or "i") .. " * p.o_stride_token"
+//% local o_begin = view.sequences and "output_row(p, view, 0, h)" or "b * p.o_stride_batch + h * p.o_stride_head"
 //% local staged = dtype ~= "f32" and not request.unaligned
 //% if staged then
 // O by way of shared memory (the warp's rows of Q, which nobody else reads), so that rows are written in whole chunks.
@@ -19,7 +20,7 @@ static __device__ __forceinline__ void store_output(
         *(unsigned *)(rows + ((16 * r + lane / 4 + 8 * half) * PITCH_Q + 8 * n + lane % 4 * 2) * 2) =
             pack_$(dtype)x2(output[r][n][2 * half], output[r][n][2 * half + 1]);
   warp_sync();
-  unsigned short *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
+  unsigned short *o = p.o + $(o_begin);
   for (int chunk = lane; chunk < 16 * ROW_TILES * V_TILES; chunk += 32) {
     const int row = chunk / V_TILES, column = chunk % V_TILES * 8, i = warp_row + row;
     if (i < $(view.len_q))
@@ -31,7 +32,7 @@ static __device__ __forceinline__ void store_output(
 static __device__ __forceinline__ void store_output(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], unsigned char *rows, int warp_row, int h, int b,
     int lane$(view.also)) {
-  auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
+  auto *o = p.o + $(o_begin);
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll

@@ -3,7 +3,7 @@
 //% local dtype = variant.dtype_out
 //% local packed = layout.packed
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
-//% local view = library("attention").view(mask)
+//% local view = library("attention").view(mask, variant)
 //% if layout.store then
 //%   local shift = ({[128] = 0, [64] = 1, [32] = 2})[layout.v.swizzle]
 // O by way of `row` on of shared memory. The copy engine leaves out rows and columns outside of the tensor.

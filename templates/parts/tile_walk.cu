@@ -10,7 +10,7 @@
 //% local boxes = mask.walk == "boxes"
 //% local bounded = mask.form == "rows"
 //% local attention = library("attention")
-//% local view = attention.view(mask)
+//% local view = attention.view(mask, variant)
 //% local edge = attention.names(view, {first = "first", last = "last", h = by_head and "head" or "h", hk = "hk",
 //%   b = "b", len_q = view.len_q, len_k = view.len_k})
 //% local last_row = ("min(row_begin + %s, %s) - 1 + %s"):format(queries, view.len_q, view.position)

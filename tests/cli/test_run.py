@@ -196,3 +196,39 @@ def test_the_emulator_needs_no_nvrtc_and_compiles_once(fresh, small):
     ([], {"QKV_EMU_POLICY": "x"}, "QKV_EMU_POLICY"), ([], {"QKV_DEVICE": "x"}, "'x'")])
 def test_wrong_settings_are_usage_errors(qkvc, small, words, env, says):
     assert says in qkvc("run", small, "--q", 8, *words, env={"QKV_DEVICE": "emu", **env}, code=2).err
+
+
+SEQUENCES = """qkvc: 1
+name: sequences
+attention: {heads: {q: 4, kv: 2}, dim: 32, dtype: f16, mask: causal, sink: per_head}
+layout: %s
+outputs: [o, lse, lse_with_sink]
+"""
+
+
+@pytest.mark.parametrize("layout", ["{q: ragged, kv: ragged}", "{kv: padded}", "{kv: {paged: {page: 3, order: hnd}}}",
+                                    "{q: ragged, kv: {paged: {page: 16, table: csr}}}"])
+def test_sequences(qkvc, tmp_path, layout):
+    """Random lengths, shuffled pages, NaN behind every end: against the reference, and repeated by its own words."""
+    path = tmp_path / "sequences.yaml"
+    path.write_text(SEQUENCES % layout)
+    words = ("run", path, *EMU, "--batch", 9, "--q", 20, "--kv", 50, "--json")
+    result = qkvc(*words)
+    first = result.json()
+    assert first["ok"] and first["against"] == "f64 reference", result
+    again = qkvc(*shlex.split(first["reproduce"])[1:], "--json").json()
+    assert {name: first[name] for name in ("o", "lse")} == {name: again[name] for name in ("o", "lse")}
+    full = qkvc(*words, "--lengths", "full").json()
+    assert full["ok"] and "--lengths full" in full["reproduce"] and full["o"] != first["o"]
+    assert "kv 50" in qkvc("run", path, *EMU, "--batch", 0, "--q", 20, "--kv", 50).out
+
+
+def test_sequences_are_not_in_files(qkvc, small, tmp_path):
+    path = tmp_path / "sequences.yaml"
+    path.write_text(SEQUENCES % "{q: ragged, kv: ragged}")
+    np.save(tmp_path / "q.npy", np.zeros((5, 4, 32), np.float16))
+    assert "lengths of their own" in qkvc("run", path, *EMU, "--q-file", tmp_path / "q.npy", code=2).err
+    assert "--lengths takes mixed or full, not 'some'" in qkvc("run", path, *EMU, "--lengths", "some", code=2).err
+    assert "have the same lengths" in qkvc("run", small, *EMU, "--lengths", "full", code=2).err
+    shown = qkvc("explain", path, "--mask", "--q", 12, "--kv", 20, "--tile", "4x4")
+    assert "tiles of 4 queries by 4 keys" in shown.out, shown

@@ -180,6 +180,13 @@ void spec_build(const test_case *c, char text[SPEC_TEXT]) {
     }
     put(text, "}\n");
   }
+  if (c->seq != SEQUENCES_DENSE)
+    put(text, "layout: {q: %s, kv: ", sequences_ragged_q(c) ? "ragged" : "dense");
+  if (sequences_paged(c))
+    put(text, "{paged: {page: %" PRId64 ", order: %s, table: %s}}}\n", c->page, c->order ? "hnd" : "nhd",
+        c->table ? "csr" : "rows");
+  else if (c->seq != SEQUENCES_DENSE)
+    put(text, "%s}\n", sequences_packed_k(c) ? "ragged" : "padded");
   const char *wanted[] = {"o, lse", "o", c->sink != SINK_ABSENT ? "o, lse, lse_with_sink" : "o, lse"};
   put(text, "outputs: [%s]\n", wanted[c->outputs]);
 }

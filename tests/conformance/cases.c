@@ -14,6 +14,11 @@ static const char *const dtype_or_same[] = {"same", "f16", "bf16", "f32", "e4m3"
 static const char *const sink_names[] = {"none", "normal", "minus_inf", "plus4", "minus4", "mixed", NULL};
 static const char *const align_names[] = {"bottom_right", "top_left", NULL};
 static const char *const outputs_names[] = {"o_lse", "o", "all", NULL};
+static const char *const sequence_names[] = {"dense",  "padded",        "paged",
+                                             "ragged", "ragged_padded", "ragged_paged", NULL};
+static const char *const order_names[] = {"nhd", "hnd", NULL};
+static const char *const table_names[] = {"rows", "csr", NULL};
+static const char *const lengths_names[] = {"mixed", "full", NULL};
 static const char *const guard_names[] = {"nan", "none", "inf", "big", "zero", NULL};
 static const char *const values_names[] = {"normal",    "spikes",     "ones",   "one_hot", "head", "huge",
                                            "minus_6e4", "minus_huge", "rising", "strong",  NULL};
@@ -57,6 +62,12 @@ static const field fields[] = {
     INT(b, 1, true),
     INT(lq, 1, true),
     INT(lk, 1, true),
+    WORD("seq", seq, sequence_names, SEQUENCES_DENSE),
+    INT(page, 16, false),
+    WORD("order", order, order_names, 0),
+    WORD("table", table, table_names, 0),
+    WORD("lens", lens, lengths_names, LENGTHS_MIXED),
+    INT(shuffle, 0, false),
     WORD("q", layout_q, layout_names, 0),
     WORD("k", layout_k, layout_names, 0),
     WORD("v", layout_v, layout_names, 0),

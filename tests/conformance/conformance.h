@@ -51,6 +51,20 @@ typedef enum fault_kind {
   FAULT_GUARD      /* one byte outside an output is written */
 } fault_kind;
 
+/* How sequences lie: of q, then of k and v. */
+typedef enum sequence_kind {
+  SEQUENCES_DENSE,
+  SEQUENCES_PADDED,
+  SEQUENCES_PAGED,
+  SEQUENCES_RAGGED,
+  SEQUENCES_RAGGED_PADDED,
+  SEQUENCES_RAGGED_PAGED
+} sequence_kind;
+typedef enum lengths_kind {
+  LENGTHS_MIXED, /* the maxima, 0, 1, and some between */
+  LENGTHS_FULL   /* the maxima */
+} lengths_kind;
+
 typedef struct test_case {
   int64_t dim, dimv; /* dimv 0: dim */
   int64_t hq, hk;
@@ -59,7 +73,10 @@ typedef struct test_case {
   int sink;
   int top_left;
   int outputs;
-  int64_t b, lq, lk;
+  int64_t b, lq, lk;     /* the maxima of sequences */
+  int seq, order, table; /* sequence_kind; pages in order nhd, hnd; table of rows, csr */
+  int lens;              /* lengths_kind */
+  int64_t page, shuffle; /* tokens of a page; which order the pages have */
   int layout_q, layout_k, layout_v, layout_o; /* into layouts[] */
   int guard;
   int values;
@@ -112,6 +129,8 @@ void spec_build(const test_case *c, char text[SPEC_TEXT]);
 
 /* ---- Inputs (inputs.c) ---- */
 
+enum { MAX_SEQUENCES = 16 }; /* of a case whose sequences have lengths of their own */
+
 typedef struct input_param {
   const param_rule *rule;
   int64_t shape[4], count;
@@ -121,6 +140,7 @@ typedef struct input_param {
 /* The values of all inputs, in canonical order [b][t][h][d], already rounded to their dtype. */
 typedef struct inputs {
   int64_t b, lq, lk, hq, hk, dim, dimv;
+  int64_t lens_q[MAX_SEQUENCES], lens_k[MAX_SEQUENCES]; /* not of dense cases; rows behind them are not used */
   float *q, *k, *v;
   float *sink; /* [hq] or NULL */
   int nparams;
@@ -193,6 +213,33 @@ bool guarded_intact(const guarded *m, char *message);
 void guarded_free(guarded *m);
 
 int dtype_bytes(qkv_dtype dtype);
+
+/* ---- Sequences of lengths of their own (sequences.c) ---- */
+
+bool sequences_ragged_q(const test_case *c);
+bool sequences_packed_k(const test_case *c);
+bool sequences_paged(const test_case *c);
+/* Draws the lengths of a case; ends the program when it has more sequences than MAX_SEQUENCES. */
+void sequences_lengths(const test_case *c, inputs *out);
+
+/* The memory of q or o, k, or v, filled from canonical values, NULL for an output. `layout` as of guarded_make. What no
+ * sequence owns holds the guard; of inputs always something that must not be read. */
+void sequences_make_q(guarded *m, const char *name, qkv_dtype dtype, int layout, const test_case *c, const inputs *in,
+                      int guard, bool output, int64_t dim, const float *canonical);
+void sequences_make_k(guarded *m, const char *name, qkv_dtype dtype, int layout, const test_case *c, const inputs *in,
+                      int guard, int64_t dim, const float *canonical);
+void sequences_make_lse(guarded *m, const char *name, const test_case *c, const inputs *in, int guard, int spread);
+/* Reads an output into canonical values, 0 in rows that no sequence has. Returns the elements of sequences that were
+ * not written, or -1 when one of no sequence was. */
+int64_t sequences_load(const guarded *m, const test_case *c, const inputs *in, int64_t dim, float *canonical);
+int64_t sequences_load_lse(const guarded *m, const test_case *c, const inputs *in, float *canonical);
+
+/* Arrays of lengths and pages, with their guards; those that the case has no use for are left zero. */
+typedef struct sequence_arrays {
+  guarded cu_q, cu_k, lengths, table, indptr;
+} sequence_arrays;
+void sequences_set_maxima(qkv_attention_args *args, const test_case *c, const inputs *in);
+void sequences_make_arrays(sequence_arrays *a, const test_case *c, const inputs *in, int guard);
 
 /* ---- Solving (solve.c) ---- */
 

@@ -147,6 +147,7 @@ static void make_param(const test_case *c, const param_rule *rule, input_param *
 
 void inputs_make(const test_case *c, inputs *out) {
   *out = (inputs){.b = c->b, .lq = c->lq, .lk = c->lk, .hq = c->hq, .hk = c->hk, .dim = c->dim, .dimv = case_dim_v(c)};
+  sequences_lengths(c, out);
   qkv_dtype kv = case_dtype_kv(c);
   out->q = make_tensor(c, TENSOR_Q, c->layout_q, c->lq, c->hq, c->dim, (qkv_dtype)c->dtype);
   out->k = make_tensor(c, TENSOR_K, c->layout_k, c->lk, c->hk, c->dim, kv);

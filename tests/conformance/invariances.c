@@ -163,6 +163,8 @@ static void check_batch_mates(session *s, const test_case *c, verdict *out) {
     one.b = 1;
     inputs_copy(&a.in, &in);
     in.b = 1;
+    if (c->seq != SEQUENCES_DENSE)
+      in.lens_q[0] = a.in.lens_q[b], in.lens_k[0] = a.in.lens_k[b];
     slice(&in.q, inputs_q_at(&a.in, b, 0, 0), in.lq * in.hq * in.dim);
     slice(&in.k, inputs_k_at(&a.in, b, 0, 0), in.lk * in.hk * in.dim);
     slice(&in.v, inputs_v_at(&a.in, b, 0, 0), in.lk * in.hk * in.dimv);
@@ -172,6 +174,59 @@ static void check_batch_mates(session *s, const test_case *c, verdict *out) {
     }
     result_free(&got);
     inputs_free(&in);
+  }
+  base_close(&a);
+}
+
+/* The first lens_q[b] rows of entry b, bit for bit. */
+static void compare_rows(const char *what, const base *a, int64_t b, const result *alone) {
+  const inputs *in = &a->in;
+  const int64_t rows = in->lens_q[b], row = in->hq * in->dimv;
+  result among = {.o = a->got.o + b * in->lq * row, .o_count = rows * row};
+  result one = {.o = alone->o, .o_count = rows * row};
+  compare_equal(what, &one, &among, a->out);
+  for (int64_t h = 0; h < in->hq && alone->lse != NULL; h++)
+    if (memcmp(alone->lse + h * rows, a->got.lse + (b * in->hq + h) * in->lq, (size_t)rows * sizeof(float)) != 0)
+      verdict_fail(a->out, "%s: lse of sequence %" PRId64 ", head %" PRId64 " differs", what, b, h);
+}
+
+/* Each sequence as a dense call of its own lengths: what lies around it, and how it lies, does not matter to a bit. The
+ * case must not depend on b, nor on parameters shaped by lengths. */
+static void sequences_alone(base *a) {
+  for (int64_t b = 0; b < a->c->b && a->out->outcome != FAILED; b++) {
+    test_case one = *a->c;
+    inputs in;
+    result got;
+    one.seq = SEQUENCES_DENSE;
+    one.b = 1, one.lq = a->in.lens_q[b], one.lk = a->in.lens_k[b];
+    if (one.lq == 0)
+      continue;
+    inputs_copy(&a->in, &in);
+    in.b = 1, in.lq = one.lq, in.lk = one.lk;
+    slice(&in.q, inputs_q_at(&a->in, b, 0, 0), in.lq * in.hq * in.dim);
+    slice(&in.k, inputs_k_at(&a->in, b, 0, 0), in.lk * in.hk * in.dim);
+    slice(&in.v, inputs_v_at(&a->in, b, 0, 0), in.lk * in.hk * in.dimv);
+    if (run(a->s, &one, &in, &got, a->out))
+      compare_rows("sequence alone", a, b, &got);
+    result_free(&got);
+    inputs_free(&in);
+  }
+}
+
+/* Sequences alone, in other pages, padded instead of in pages or packed, with other poison behind their ends. */
+static void check_sequences(session *s, const test_case *c, verdict *out) {
+  base a;
+  if (base_open(&a, s, c, out)) {
+    test_case other = *c;
+    for (int kind = GUARD_NAN; kind <= GUARD_ZERO && out->outcome != FAILED; kind++) {
+      other.guard = kind, other.shuffle = c->shuffle + kind;
+      against_base(&a, "other pages and poison", &other, &a.in, true);
+    }
+    other = *c;
+    other.seq = sequences_ragged_q(c) ? SEQUENCES_RAGGED_PADDED : SEQUENCES_PADDED;
+    if (out->outcome != FAILED)
+      against_base(&a, "padded", &other, &a.in, true);
+    sequences_alone(&a);
   }
   base_close(&a);
 }
@@ -505,6 +560,7 @@ static void check_sampled(session *s, const test_case *c, verdict *out) {
   X("layouts", check_layouts)                                                                                          \
   X("guards", check_guards)                                                                                            \
   X("batch_mates", check_batch_mates)                                                                                  \
+  X("sequences", check_sequences)                                                                                      \
   X("repeated_heads", check_repeated_heads)                                                                            \
   X("decode", check_decode)                                                                                            \
   X("invisible", check_invisible)                                                                                      \

@@ -12,7 +12,8 @@
 /* All memory of one call. */
 typedef struct memory {
   guarded q, k, v, o, lse, lse_with_sink, sink, params[MAX_PARAMS];
-  guarded *all[7 + MAX_PARAMS];
+  sequence_arrays arrays;
+  guarded *all[12 + MAX_PARAMS];
   int count;
 } memory;
 
@@ -25,26 +26,28 @@ static void memory_make(memory *m, const test_case *c, const inputs *in, bool pl
   *m = (memory){.count = 0};
   int none = plain ? GUARD_NONE : c->guard;
   qkv_dtype kv = case_dtype_kv(c);
-  guarded_make(&m->q, "q", (qkv_dtype)c->dtype, plain ? 0 : c->layout_q, none, false, in->b, in->lq, in->hq, in->dim);
-  guarded_make(&m->k, "k", kv, plain ? 0 : c->layout_k, none, false, in->b, in->lk, in->hk, in->dim);
-  guarded_make(&m->v, "v", kv, plain ? 0 : c->layout_v, none, false, in->b, in->lk, in->hk, in->dimv);
-  guarded_make(&m->o, "o", plain ? QKV_F32 : case_dtype_out(c), plain ? 0 : c->layout_o, none, true, in->b, in->lq,
-               in->hq, in->dimv);
-  guarded_store(&m->q, in->q);
-  guarded_store(&m->k, in->k);
-  guarded_store(&m->v, in->v);
+  const int q = plain ? 0 : c->layout_q, k = plain ? 0 : c->layout_k, v = plain ? 0 : c->layout_v,
+            o = plain ? 0 : c->layout_o;
+  sequences_make_q(&m->q, "q", (qkv_dtype)c->dtype, q, c, in, none, false, in->dim, in->q);
+  sequences_make_k(&m->k, "k", kv, k, c, in, none, in->dim, in->k);
+  sequences_make_k(&m->v, "v", kv, v, c, in, none, in->dimv, in->v);
+  sequences_make_q(&m->o, "o", plain ? QKV_F32 : case_dtype_out(c), o, c, in, none, true, in->dimv, NULL);
   memory_add(m, &m->q), memory_add(m, &m->k), memory_add(m, &m->v), memory_add(m, &m->o);
   /* The small tensors are spread out when the large ones are not contiguous, so that their strides matter too. */
   int spread = !plain && c->layout_o != 0 ? 3 : 1;
-  const int64_t rows[] = {in->b, in->hq, in->lq};
   if (c->outputs != OUTPUTS_O) {
-    guarded_make_plain(&m->lse, "lse", QKV_F32, none, true, 3, rows, spread);
+    sequences_make_lse(&m->lse, "lse", c, in, none, spread);
     memory_add(m, &m->lse);
   }
   if (c->outputs == OUTPUTS_ALL && c->sink != SINK_ABSENT) {
-    guarded_make_plain(&m->lse_with_sink, "lse_with_sink", QKV_F32, none, true, 3, rows, spread);
+    sequences_make_lse(&m->lse_with_sink, "lse_with_sink", c, in, none, spread);
     memory_add(m, &m->lse_with_sink);
   }
+  sequences_make_arrays(&m->arrays, c, in, none);
+  guarded *const arrays[] = {&m->arrays.cu_q, &m->arrays.cu_k, &m->arrays.lengths, &m->arrays.table, &m->arrays.indptr};
+  for (int n = 0; n < 5; n++)
+    if (arrays[n]->before != NULL)
+      memory_add(m, arrays[n]);
   if (in->sink != NULL) {
     guarded_make_plain(&m->sink, "sink", QKV_F32, none, false, 1, &in->hq, !plain && c->layout_q != 0 ? 2 : 1);
     guarded_store(&m->sink, in->sink);
@@ -73,7 +76,8 @@ static qkv_tensor where(const guarded *m) {
   return guarded_view(m, m->device != NULL ? m->device : m->after);
 }
 
-static qkv_attention_args make_args(const memory *m, const inputs *in, qkv_param_value values[MAX_PARAMS]) {
+static qkv_attention_args make_args(const memory *m, const test_case *c, const inputs *in,
+                                    qkv_param_value values[MAX_PARAMS]) {
   qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
   args.q = where(&m->q), args.k = where(&m->k), args.v = where(&m->v), args.o = where(&m->o);
   args.lse = where(&m->lse), args.lse_with_sink = where(&m->lse_with_sink), args.sink = where(&m->sink);
@@ -82,6 +86,10 @@ static qkv_attention_args make_args(const memory *m, const inputs *in, qkv_param
                                               : (qkv_param_value){.tensor = where(&m->params[n])};
   args.params = in->nparams > 0 ? values : NULL;
   args.nparams = in->nparams;
+  args.cu_seqlens_q = where(&m->arrays.cu_q), args.cu_seqlens_k = where(&m->arrays.cu_k);
+  args.seqlens_k = where(&m->arrays.lengths);
+  args.page_table = where(&m->arrays.table), args.page_indptr = where(&m->arrays.indptr);
+  sequences_set_maxima(&args, c, in);
   return args;
 }
 
@@ -96,24 +104,27 @@ static bool failed(result *r, const char *stage, qkv_status status, const qkv_en
 
 /* ---- Results ---- */
 
-static float *load_output(guarded *m, int64_t count, result *out) {
+/* dim 0: an lse. */
+static float *load_output(guarded *m, const test_case *c, const inputs *in, int64_t dim, int64_t count, result *out) {
   if (m->before == NULL)
     return NULL;
   float *values = must_alloc((size_t)count * sizeof(float));
-  int64_t unwritten = guarded_load(m, values);
-  if (unwritten > 0 && out->message[0] == '\0')
+  int64_t unwritten = dim ? sequences_load(m, c, in, dim, values) : sequences_load_lse(m, c, in, values);
+  if (unwritten < 0 && out->message[0] == '\0')
+    snprintf(out->message, MESSAGE_SIZE, "%s: a row of no sequence was written", m->name);
+  else if (unwritten > 0 && out->message[0] == '\0')
     snprintf(out->message, MESSAGE_SIZE, "%s: %" PRId64 " of %" PRId64 " elements were not written", m->name, unwritten,
              count);
   return values;
 }
 
 /* Reads the outputs and checks what surrounds them. */
-static bool collect(memory *m, const inputs *in, result *out) {
+static bool collect(memory *m, const test_case *c, const inputs *in, result *out) {
   out->o_count = in->b * in->lq * in->hq * in->dimv;
   out->lse_count = in->b * in->hq * in->lq;
-  out->o = load_output(&m->o, out->o_count, out);
-  out->lse = load_output(&m->lse, out->lse_count, out);
-  out->lse_with_sink = load_output(&m->lse_with_sink, out->lse_count, out);
+  out->o = load_output(&m->o, c, in, in->dimv, out->o_count, out);
+  out->lse = load_output(&m->lse, c, in, 0, out->lse_count, out);
+  out->lse_with_sink = load_output(&m->lse_with_sink, c, in, 0, out->lse_count, out);
   for (int n = 0; n < m->count && out->message[0] == '\0'; n++)
     guarded_intact(m->all[n], out->message);
   return out->message[0] == '\0';
@@ -192,13 +203,13 @@ static bool run_reference(const test_case *c, const inputs *in, bool plain, resu
     memcpy(m.all[n]->after, m.all[n]->before, m.all[n]->bytes);
   }
   qkv_param_value values[MAX_PARAMS];
-  qkv_attention_args args = make_args(&m, in, values);
+  qkv_attention_args args = make_args(&m, c, in, values);
   bool ok = !failed(out, "reference", qkv_reference(spec, &args), NULL);
   if (ok && !plain && c->fault == FAULT_UNWRITTEN)
     memset(guarded_view(&m.o, m.o.after).data, 0xff, 2);
   if (ok && !plain && c->fault == FAULT_GUARD)
     m.o.after[m.o.bytes - 1] = 0;
-  ok = ok && collect(&m, in, out);
+  ok = ok && collect(&m, c, in, out);
   memory_free(&m);
   qkv_spec_free(spec);
   return ok;
@@ -244,7 +255,7 @@ static const qkv_op *find_op(session *s, const test_case *c, bool aligned, resul
   limits.family = family;
   limits.schedule = c->sched[0] ? c->sched : NULL;
   if (c->dtype == QKV_F32 || (family != NULL && strstr(family, "naive") != NULL)) { /* scores in a workspace */
-    limits.batch = c->b, limits.len_q = c->lq, limits.len_k = c->lk;
+    limits.batch = c->b > 0 ? c->b : 1, limits.len_q = c->lq > 0 ? c->lq : 1, limits.len_k = c->lk > 0 ? c->lk : 1;
   } else if (c->mask[0]) { /* perhaps a map of tiles; the same limits for most cases, to compile less */
     limits.batch = c->b < 8 ? 8 : c->b;
     limits.len_q = c->lq < 2048 ? 2048 : c->lq;
@@ -293,7 +304,7 @@ static bool params_agree(const session *s, const test_case *c, const inputs *in,
 }
 
 /* Copies in, launches, waits, copies back. */
-static bool launch(session *s, const qkv_op *op, memory *m, const inputs *in, result *out) {
+static bool launch(session *s, const test_case *c, const qkv_op *op, memory *m, const inputs *in, result *out) {
   for (int n = 0; n < m->count; n++) {
     guarded *i = m->all[n];
     if (failed(out, "allocation", qkv_alloc(s->engine, i->bytes > 0 ? i->bytes : 1, &i->device), s->engine))
@@ -302,7 +313,7 @@ static bool launch(session *s, const qkv_op *op, memory *m, const inputs *in, re
       return false;
   }
   qkv_param_value values[MAX_PARAMS];
-  qkv_attention_args args = make_args(m, in, values);
+  qkv_attention_args args = make_args(m, c, in, values);
   args.workspace_bytes = qkv_workspace_size(op);
   if (args.workspace_bytes > 0) {
     if (failed(out, "allocation", qkv_alloc(s->engine, args.workspace_bytes, &args.workspace), s->engine))
@@ -337,13 +348,13 @@ bool solve(session *s, const test_case *c, const inputs *in, result *out) {
   bool ok = op != NULL && params_agree(s, c, in, op, out);
   if (ok) {
     pthread_mutex_lock(s->device_lock);
-    ok = launch(s, op, &m, in, out);
+    ok = launch(s, c, op, &m, in, out);
     for (int n = 0; n < m.count; n++)
       if (m.all[n]->device != NULL)
         qkv_free(s->engine, m.all[n]->device);
     pthread_mutex_unlock(s->device_lock);
   }
-  ok = ok && collect(&m, in, out);
+  ok = ok && collect(&m, c, in, out);
   out->aligned = aligned;
   memory_free(&m);
   return ok;

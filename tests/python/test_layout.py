@@ -15,6 +15,7 @@ STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_inf
 STATUSES = ("OK INVALID_ARGUMENT OUT_OF_MEMORY IO BAD_SPEC UNSUPPORTED BAD_SCHEDULE UNKNOWN_ARCH TEMPLATE_ERROR "
             "COMPILE_ERROR NOT_PREPARED NO_COMPILER NO_DEVICE DEVICE_ERROR INTERNAL").split()
 DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL".split()
+LAYOUTS = "DENSE PADDED RAGGED PAGED PAGE_NHD PAGE_HND PAGE_TABLE_ROWS PAGE_TABLE_CSR".split()
 # Functions the package has no use for: a helper for C callers, and what the command line is for.
 UNBOUND = {"qkv_tensor_dense", "qkv_cache_list", "qkv_cache_clear", "qkv_doctor"}
 
@@ -26,7 +27,7 @@ def expected():
         for field, kind in struct._fields_:
             yield "offsetof(%s, %s)" % (name, field), getattr(struct, field).offset
             yield "sizeof(((%s *)0)->%s)" % (name, field), ctypes.sizeof(kind)
-    for name in STATUSES + DTYPES + ["POOL_BLOCKS", "POOL_CONTIGUOUS"]:
+    for name in STATUSES + DTYPES + LAYOUTS + ["POOL_BLOCKS", "POOL_CONTIGUOUS"]:
         yield "QKV_" + name, getattr(c, name)
 
 

@@ -34,6 +34,10 @@ static const struct {
     {.spec = "nothing"},
     {.spec = "dilated"},
     {.spec = "mixed_out"},
+    {.spec = "ragged"},
+    {.spec = "paged"},
+    {.spec = "paged", .variety = "unaligned", .unaligned = true},
+    {.spec = "paged", .variety = "naive", .family = "attention_naive"},
     {.spec = "causal", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "full_f16", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "everything", .variety = "sm_90a", .arch = "sm_90a"},
@@ -247,7 +251,10 @@ static void every_field_counts_or_is_refused(void **state) {
       {"outputs", "[o]", "outputs"},
       {"outputs", "[o, lse_with_sink]", "outputs"},
       {"layout", "{q: ragged, kv: ragged}", "layout"},
+      {"layout", "{q: dense, kv: padded}", "layout"},
+      {"layout", "{q: ragged, kv: padded}", "layout"},
       {"layout", "{q: dense, kv: {paged: {page: 16, order: nhd}}}", "layout"},
+      {"layout", "{q: dense, kv: {paged: {page: 17, order: nhd, table: csr}}}", "layout"},
       {"layout", "{q: ragged, kv: {paged: {page: 16, order: hnd}}}", "layout"},
   };
   spec *base = changed_spec(NULL, NULL);

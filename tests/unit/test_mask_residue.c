@@ -306,7 +306,7 @@ static void prefers_residues(void **state) {
   assert_true(a && ARENA_TRY(a));
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
     mask_residue r;
-    mask_plan p = mask_make_tile_plan(a, parse_mask(a, rows[n].mask), random_params, true, false, &r);
+    mask_plan p = mask_make_tile_plan(a, parse_mask(a, rows[n].mask), random_params, true, false, true, &r);
     if (p.form != rows[n].form || (r.modulus != NULL) != rows[n].prefers)
       fail_msg("%s: form %d, not %d", rows[n].mask, p.form, rows[n].form);
   }

@@ -65,7 +65,7 @@ static const char full[] = "qkvc: 1\n"
                            "  params:\n"
                            "    slope: {type: f32, shape: [hq]}\n"
                            "    limit: {type: i32}\n"
-                           "layout: {q: ragged, kv: {paged: {page: 16, order: hnd}}}\n"
+                           "layout: {q: ragged, kv: {paged: {page: 16, order: hnd, table: csr}}}\n"
                            "outputs: [lse_with_sink, o, lse]\n"
                            "deterministic: batch\n"
                            "schedule:\n"
@@ -103,6 +103,7 @@ static void every_field(void **state) {
   assert_int_equal(s->layout_kv, LAYOUT_PAGED);
   assert_int_equal(s->page_size, 16);
   assert_int_equal(s->page_order, PAGE_HND);
+  assert_int_equal(s->page_table, PAGE_TABLE_CSR);
   assert_int_equal(s->outputs, OUTPUT_O | OUTPUT_LSE | OUTPUT_LSE_WITH_SINK);
   assert_int_equal(s->deterministic, DETERMINISTIC_BATCH);
   assert_int_equal(s->nschedule, 3);
@@ -283,6 +284,9 @@ static void other_meaning_prints_otherwise(void **state) {
       {"", "layout: {kv: {paged: {page: 16}}}\n"},
       {"", "layout: {kv: {paged: {page: 32}}}\n"},
       {"", "layout: {kv: {paged: {page: 16, order: hnd}}}\n"},
+      {"", "layout: {kv: {paged: {page: 16, table: csr}}}\n"},
+      {"", "layout: {kv: padded}\n"},
+      {"", "layout: {q: ragged, kv: padded}\n"},
       {"", "layout: {q: ragged, kv: {paged: {page: 16}}}\n"},
       {"", "outputs: [o, lse]\n"},
       {"  sink: per_head\n", "outputs: [o, lse_with_sink]\n"},

@@ -12,6 +12,10 @@ from . import _library as c
 from . import _tensor
 
 Param = collections.namedtuple("Param", "name dtype rank")
+#: Arrays of lengths and pages of a call whose sequences have lengths of their own.
+ARRAYS = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_k", "page_table", "page_indptr")
+_LAYOUTS = ("dense", "padded", "ragged", "paged")
+
 Workload = collections.namedtuple("Workload", "name batch len_q len_k")
 
 _LOG_LEVELS = {1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG}
@@ -54,6 +58,8 @@ class Spec(_Handle):
     dtype_q dtype_kv dtype_out        "f16", "bf16", ...
     outputs                           the tensors a call returns, in order: "o", then "lse", "lse_with_sink"
     has_sink                          a call needs sink=
+    layout_q layout_kv                "dense", "padded", "ragged" or "paged"
+    page_size page_order page_table   of paged keys: tokens, "nhd" or "hnd", "rows" or "csr"; else None
     params                            (Param(name, dtype, rank), ...) in order of declaration; rank 0 is a number
     workloads                         (Workload(name, batch, len_q, len_k), ...)
 
@@ -74,6 +80,11 @@ class Spec(_Handle):
                                                        (info.dtype_q, info.dtype_kv, info.dtype_out))
         self.outputs = ("o",) + ("lse",) * bool(info.wants_lse) + ("lse_with_sink",) * bool(info.wants_lse_with_sink)
         self.has_sink = bool(info.has_sink)
+        self.layout_q, self.layout_kv = _LAYOUTS[info.layout_q], _LAYOUTS[info.layout_kv]
+        paged = self.layout_kv == "paged"
+        self.page_size = info.page_size if paged else None
+        self.page_order = ("nhd", "hnd")[info.page_order] if paged else None
+        self.page_table = ("rows", "csr")[info.page_table] if paged else None
         self.params = tuple(self._param(n) for n in range(info.nparams))
         self.workloads = tuple(self._workload(n) for n in range(info.nworkloads))
 
@@ -228,12 +239,17 @@ class _Call:
     """The arguments of one call as C structures, with everything that must stay alive beside them."""
 
     def __init__(self, spec, q, k, v, outputs, sink, params, stream=None):
+        params = dict(params)
+        arrays = {name: params.pop(name) for name in ARRAYS if params.get(name) is not None}
+        maxima = [params.pop(name, 0) for name in ("max_len_q", "max_len_k")]
         expected = {"q": spec._dtype_q, "k": spec._dtype_kv, "v": spec._dtype_kv, "o": spec._dtype_out}
         self.views = {}
         tensors = dict(q=q, k=k, v=v, **outputs)
         if sink is not None:
             tensors["sink"] = sink
-        self.args = c.AttentionArgs()
+        tensors.update(arrays)
+        expected.update(dict.fromkeys(arrays, c.I32))
+        self.args = c.AttentionArgs(max_len_q=maxima[0], max_len_k=maxima[1])
         for name, tensor in tensors.items():
             self._set(name, _tensor.view(tensor, name, expected.get(name), stream))
         self._set_params(spec, params, stream)
@@ -273,19 +289,21 @@ class _Call:
 
 def _outputs_for(spec, q, given, dtype_out):
     """The output tensors by name: those passed in, the rest allocated like q."""
-    shape = tuple(q.shape)
-    if len(shape) != 4:
-        raise c.Error(c.INVALID_ARGUMENT, "q: shape %s is not [batch, len_q, heads_q, dim_qk]" % (shape,))
+    shape, ragged = tuple(q.shape), spec.layout_q == "ragged"
+    if len(shape) != (3 if ragged else 4):
+        raise c.Error(c.INVALID_ARGUMENT, "q: shape %s is not [%s, heads_q, dim_qk]" % (
+            shape, "tokens" if ragged else "batch, len_q"))
     unused = [name for name, tensor in given.items() if tensor is not None and name not in spec.outputs]
     if unused:
         raise c.Error(c.INVALID_ARGUMENT, "%s: not among the outputs of %s (%s)" % (
             unused[0], spec.name, ", ".join(spec.outputs)))
-    batch, len_q, heads = shape[0], shape[1], shape[2]
+    rows, heads = shape[:-2], shape[-2]
+    sums = rows[:-1] + (heads,) + rows[-1:]  # of an LSE: the heads before the tokens
     made = {}
     for name in spec.outputs:
         tensor = given[name]
         if tensor is None:
-            form = ((batch, len_q, heads, spec.dim_v), dtype_out) if name == "o" else ((batch, heads, len_q), c.F32)
+            form = (rows + (heads, spec.dim_v), dtype_out) if name == "o" else (sums, c.F32)
             tensor = _tensor.empty_like(q, form[0], form[1], name)
         made[name] = tensor
     return made
@@ -382,17 +400,29 @@ class Launch:
 
     def work(self):
         """(floating-point operations of the visible pairs, bytes of q k v o)."""
-        flops, size, memory = c_double(), c_double(), []
-        for param in self._op.spec.params:  # the count is made on the CPU, so what a mask reads must lie there
-            if param.rank > 0:
-                memory.append(self._on_host(param.name))
-        c.call("qkv_work", self._op.spec.handle, byref(self._call.args), byref(flops), byref(size))
-        for name, address in self._device_addresses.items():
-            self._call.address(self._op.spec, name, address)
+        flops, size = c_double(), c_double()
+        # The count is made on the CPU, so what a mask reads must lie there, and lengths.
+        names = [param.name for param in self._op.spec.params if param.rank > 0]
+        self._ask("qkv_work", names, byref(flops), byref(size))
         return flops.value, size.value
 
+    def check(self):
+        """Looks at the arrays of lengths and pages, as a launch cannot: raises Error with the sequence and entry of the
+        first fault (qkv_check_sequences)."""
+        self._ask("qkv_check_sequences", [])
+
+    def _ask(self, function, names, *results):
+        """Calls a function that reads the tensors of these names, and lengths and pages, in host memory."""
+        memory = [self._on_host(name) for name in names + [name for name in ARRAYS if name in self._call.views]]
+        try:
+            c.call(function, self._op.spec.handle, byref(self._call.args), *results)
+        finally:
+            for name, address in self._device_addresses.items():
+                self._call.address(self._op.spec, name, address)
+            del memory
+
     def _on_host(self, name):
-        """Points parameter `name` at host memory; returns what must stay alive until it is pointed back."""
+        """Points tensor `name` at host memory; returns what must stay alive until it is pointed back."""
         view = self._call.views[name]
         if view.device == "host":
             self._call.address(self._op.spec, name, view.data)
@@ -420,7 +450,9 @@ class Op(_Handle):
     q  [batch, len_q, heads_q, dim_qk]      k  [batch, len_k, heads_kv, dim_qk]     v  [batch, len_k, heads_kv, dim_v]
     o  [batch, len_q, heads_q, dim_v]       lse, lse_with_sink  [batch, heads_q, len_q] f32     sink  [heads_q] f32
 
-    Strides are free. spec and engine are attributes; workspace_bytes is what one call may need.
+    Strides are free. spec and engine are attributes; workspace_bytes is what one call may need. Where spec.layout_q or
+    spec.layout_kv is not dense, tensors have the shapes of qkv.h (ragged: [tokens, heads, dim], lse [heads, tokens]),
+    and calls take i32 arrays cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table, page_indptr, and max_len_q, max_len_k.
     """
 
     def __init__(self, engine, spec, limits):
@@ -441,6 +473,9 @@ class Op(_Handle):
         workspace                 (address, bytes) of device memory; default: allocated for the Launch
         reuse_plan                the workspace still holds what an earlier call with the same op, sizes and mask
                                   parameters planned (qkv.h: Plans); pass its workspace
+        cu_seqlens_q ...          lengths and pages of sequences (see Op); max_len_q, max_len_k: their greatest lengths,
+                                  0 where tensors or the maxima of Engine.prepare say them. Rows of no sequence are not
+                                  written: what `out` held, or anything in a tensor allocated here
         declared parameters       by keyword (or in the dict `params`): numbers for scalars, tensors for the rest
         """
         self.handle  # refuses when closed, before anything is allocated

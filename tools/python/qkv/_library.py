@@ -16,6 +16,11 @@ F16, BF16, F32, E4M3, E5M2, I32, BOOL = range(7)
 DTYPE_NAMES = ("f16", "bf16", "f32", "e4m3", "e5m2", "i32", "bool")
 DTYPE_BYTES = (2, 2, 4, 1, 1, 4, 1)
 
+# qkv_layout, qkv_page_order, qkv_page_table
+DENSE, PADDED, RAGGED, PAGED = range(4)
+PAGE_NHD, PAGE_HND = range(2)
+PAGE_TABLE_ROWS, PAGE_TABLE_CSR = range(2)
+
 # The members of qkv_status that Python code raises or compares with.
 OK, INVALID_ARGUMENT, OUT_OF_MEMORY, IO = 0, 1, 2, 3
 BAD_SPEC, UNSUPPORTED, BAD_SCHEDULE, UNKNOWN_ARCH = 10, 11, 12, 13
@@ -63,7 +68,8 @@ class SpecInfo(_Sized):
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("heads_q", c_int), ("heads_kv", c_int), ("dim_qk", c_int),
                 ("dim_v", c_int), ("dtype_q", c_int), ("dtype_kv", c_int), ("dtype_out", c_int),
                 ("wants_lse", c_int), ("wants_lse_with_sink", c_int), ("has_sink", c_int), ("nparams", c_int),
-                ("nworkloads", c_int)]
+                ("nworkloads", c_int), ("layout_q", c_int), ("layout_kv", c_int), ("page_size", c_int),
+                ("page_order", c_int), ("page_table", c_int)]
 
 
 class ParamInfo(_Sized):
@@ -109,7 +115,9 @@ class ParamValue(ctypes.Structure):
 class AttentionArgs(_Sized):
     _fields_ = [("size", c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("o", Tensor), ("lse", Tensor),
                 ("lse_with_sink", Tensor), ("sink", Tensor), ("params", POINTER(ParamValue)), ("nparams", c_int),
-                ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("reuse_plan", c_int)]
+                ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("reuse_plan", c_int),
+                ("cu_seqlens_q", Tensor), ("cu_seqlens_k", Tensor), ("seqlens_k", Tensor), ("page_table", Tensor),
+                ("page_indptr", Tensor), ("max_len_q", c_int64), ("max_len_k", c_int64)]
 
 
 class MaskMap(_Sized):
@@ -178,6 +186,7 @@ PROTOTYPES = {
     "qkv_workspace_size": (c_size_t, [c_void_p]),
     "qkv_attention": (c_int, [c_void_p, POINTER(AttentionArgs), c_void_p]),
     "qkv_reference": (c_int, [c_void_p, POINTER(AttentionArgs)]),
+    "qkv_check_sequences": (c_int, [c_void_p, POINTER(AttentionArgs)]),
     "qkv_visible": (c_int, [c_void_p, POINTER(AttentionArgs), c_int64, c_int64, c_void_p]),
     "qkv_map_mask": (c_int, [c_void_p, c_void_p, POINTER(BuildOptions), POINTER(AttentionArgs), POINTER(MaskMap)]),
     "qkv_mask_map_free": (None, [POINTER(MaskMap)]),
