@@ -233,14 +233,15 @@ const char *const set_names = "quick grid invariance hard large orders packed wa
  * masks, scores, sinks and LSE read of a sequence; tensors that are not aligned. check=sequences: alone, padded, in other
  * pages, behind other poison, bit for bit. */
 #define PAGES "{seq=paged,seq=ragged_paged}"
-#define SHORT "dim=16 hq=4 hk=2 b=7 lq=70 lk=131 sched='tile_m=64,tile_n=32,warps=4,stages=2' "
+#define FUSED "family=attention_forward_sm80 "
+#define SHORT FUSED "dim=16 hq=4 hk=2 b=7 lq=70 lk=131 sched='tile_m=64,tile_n=32,warps=4,stages=2' "
 static const row sequence_rows[] = {
     {false, "packed and padded", SHORT "seq={padded,ragged,ragged_padded} mask='causal' check=sequences"},
     {false, "pages", SHORT PAGES " {page=1,page=3 order=hnd table=csr,page=16 order=hnd,page=64 table=csr,page=256} mask='causal' check=sequences"},
     {false, "pages", SHORT PAGES " page=17 order={nhd,hnd} table={rows,csr} mask='window(40, 3)' check=sequences"},
-    {false, "pages, several tiles in one and several in a tile", "dim={64,72} dimv=64 hq=2 hk=1 b=5 lq=40 lk=300 seq=ragged_paged {page=8,page=16,page=24,page=32,page=128} order=hnd mask='causal' check=sequences"},
-    {false, "default schedules", "{dim=64 seq=ragged mask='causal',dim=64 seq=ragged_paged page=16 table=csr mask='true' dtype=f16,dim=128 seq=padded mask='causal'} hq=2 hk=1 b=5 lq=140 lk=150 check=sequences"},
-    {false, "one stage more, query fragments in registers", "dim=32 hq=2 b=7 lq=70 lk=131 sched='tile_m=64,tile_n=16,warps=4,stages=3,q_registers=1' {seq=ragged,seq=ragged_paged page=16} mask={'window(20, 0)','k < 4 or window(20, 0)'} check=sequences"},
+    {false, "pages, several tiles in one and several in a tile", FUSED "dim={64,72} dimv=64 hq=2 hk=1 b=5 lq=40 lk=300 sched='tile_m=64,tile_n=64,warps=4,stages=2' seq=ragged_paged {page=8,page=16,page=24,page=32,page=128} order=hnd mask='causal' check=sequences"},
+    {false, "default schedules", FUSED "{dim=64 seq=ragged mask='causal',dim=64 seq=ragged_paged page=16 table=csr mask='true' dtype=f16,dim=128 seq=padded mask='causal'} hq=2 hk=1 b=5 lq=140 lk=150"},
+    {false, "one stage more, query fragments in registers", FUSED "dim=32 hq=2 b=7 lq=70 lk=131 sched='tile_m=64,tile_n=16,warps=4,stages=3,q_registers=1' {seq=ragged,seq=ragged_paged page=16} mask={'window(20, 0)','k < 4 or window(20, 0)'} check=sequences"},
     {false, "tensors that are not aligned", SHORT "{seq=ragged,seq=ragged_paged page=3 order=hnd,seq=paged page=16 table=csr,seq=padded} {k=pitch1,v=inner2,q=base1,o=pitch1,k=reversed v=bhtd} mask='causal' check=reference"},
     {false, "layouts", SHORT "{seq=ragged,seq=ragged_paged page=16,seq=padded} {q=padded o=padded,q=bhtd o=bhtd,k=heads0 v=heads0,v=mixed k=rows2} mask='causal' check=reference"},
     {false, "masks know a sequence's lengths", SHORT "{seq=ragged,seq=ragged_paged page=3 table=csr} mask={'k < len_k - 7','i >= len_q // 2 or k == 0'} check=sequences"},
@@ -251,10 +252,10 @@ static const row sequence_rows[] = {
     {false, "scores know positions", SHORT "{seq=ragged,seq=ragged_paged page=16 order=hnd} score='s + slope[h] * (k - q)' softcap=5 sink=mixed outputs=all check=sequences"},
     {false, "scores know positions", SHORT "{seq=padded,seq=ragged,seq=ragged_paged page=17 table=csr} {score='s + slope[h] * (k - q)',score='s + 0.01 * (q - len_k + 3 * i + len_q)'} sink=mixed outputs=all align={bottom_right,top_left} check=sequences"},
     {false, "scores by batch entry and row", SHORT "{seq=padded,seq=ragged,seq=ragged_paged page=16} score={'s + bias[h, i, k]','s + key_bias[h, k] * (b + 1)'} mask='causal' sink=normal outputs=all"},
-    {false, "batch mates", "dim=16 hq=2 b=7 lq=70 lk=131 {seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=3 table=csr order=hnd} mask='causal' check=batch_mates"},
+    {false, "batch mates", FUSED "dim=16 hq=2 b=7 lq=70 lk=131 {seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=3 table=csr order=hnd} mask='causal' check=batch_mates"},
     {false, "rows that see no key", SHORT "{seq=ragged,seq=ragged_paged page=16 table=csr} lk=40 lq=131 mask='causal' sink=normal outputs=all check=sequences"},
     {false, "all at their maxima", SHORT "lens=full {seq=padded,seq=ragged,seq=ragged_padded,seq=ragged_paged page=16,seq=paged page=64 table=csr} mask='causal' check=sequences"},
-    {false, "decode steps", "dim=64 hq=4 hk=1 b=9 lq=1 lk=100 sched='tile_m=64,tile_n=32,warps=4,stages=2' {seq=padded mask='true',seq=paged page=16 mask='window(60, 0)',seq=ragged_paged page=64 order=hnd table=csr mask='true'} check=sequences"},
+    {false, "decode steps", FUSED "dim=64 hq=4 hk=1 b=9 lq=1 lk=100 sched='tile_m=64,tile_n=32,warps=4,stages=2' {seq=padded mask='true',seq=paged page=16 mask='window(60, 0)',seq=ragged_paged page=64 order=hnd table=csr mask='true'} check=sequences"},
     {false, "nothing", "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged table=csr} sink=normal outputs=all"},
     {false, "no sequence", "dim=16 lq=5 lk=5 b=0 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged table=csr}"},
     {false, "the textbook family", "family=attention_naive dim=16 hq=4 hk=2 b=7 lq=20 lk=70 {seq=ragged,seq=ragged_paged page=3 order=hnd table=csr} mask='causal' sink=mixed outputs=all check=sequences"},
