@@ -140,6 +140,13 @@ static bool read_verdict(lua_State *L, const family *f, const char *function, ch
   return yes;
 }
 
+bool family_has_phase(const family *f, const char *phase) {
+  for (int n = 0; n < f->nphases; n++)
+    if (strcmp(f->phases[n], phase) == 0)
+      return true;
+  return false;
+}
+
 bool family_supports(lua_State *L, const family *f, const arch *a, const char *phase, char reason[256]) {
   if (a->number < f->min_arch) {
     snprintf(reason, 256, "needs sm_%d or newer, the target is %s", f->min_arch, a->name);
@@ -149,10 +156,7 @@ bool family_supports(lua_State *L, const family *f, const arch *a, const char *p
     snprintf(reason, 256, "needs sm_%d or older, the target is %s", f->max_arch, a->name);
     return false;
   }
-  bool known = false;
-  for (int n = 0; n < f->nphases; n++)
-    known = known || strcmp(f->phases[n], phase) == 0;
-  if (!known) {
+  if (!family_has_phase(f, phase)) {
     snprintf(reason, 256, "has no kernel for phase %s", phase);
     return false;
   }

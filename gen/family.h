@@ -35,6 +35,7 @@ typedef struct schedule {
 
 /* Loads every kernels/NAME.lua, sorted by order, then name. */
 void family_load_all(lua_State *L, family_list *list);
+bool family_has_phase(const family *f, const char *phase);
 /* Whether the family can do the variant on the target in the phase; else `reason` names what is in the way. */
 bool family_supports(lua_State *L, const family *f, const arch *a, const char *phase, char reason[256]);
 

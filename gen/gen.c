@@ -17,6 +17,7 @@
 /* Everything one call needs; heap-allocated, so that it survives whatever is thrown. */
 typedef struct generation {
   gen_request request; /* defaults filled in */
+  bool any_phase;      /* the user named none */
   const spec *spec;
   arena *memory;
   lua_host host;
@@ -71,6 +72,11 @@ static gen_status run(generation *g, lua_CFunction work, gen_error *error) {
 }
 
 /* A generation for the request with its defaults filled in, or NULL. */
+/* The phase of a request that names none. A schedule names the axes of a family, which is one of prefill. */
+static bool is_decode(const gen_request *r) {
+  return r->len_q >= 1 && r->len_q <= GEN_DECODE_LEN_Q && !r->schedule;
+}
+
 static generation *open_generation(const spec *s, const gen_request *request, gen_error *error) {
   generation *g = calloc(1, sizeof *g);
   if (!g) {
@@ -81,8 +87,9 @@ static generation *open_generation(const spec *s, const gen_request *request, ge
   g->request = request ? *request : (gen_request){0};
   if (!g->request.arch)
     g->request.arch = arch_table(&count);
-  if (!g->request.phase)
-    g->request.phase = "prefill";
+  g->any_phase = !g->request.phase;
+  if (g->any_phase)
+    g->request.phase = is_decode(&g->request) ? "decode" : "prefill";
   g->spec = s;
   g->bound = (binding){.spec = s, .arch = g->request.arch, .request = &g->request, .phase = g->request.phase};
   renderer_init(&g->render, &g->host);
@@ -137,6 +144,8 @@ static void choose(lua_State *L, generation *g) {
   char reason[256], reasons[GEN_MESSAGE_SIZE - 64] = "";
   if (g->request.family) {
     const family *f = find_family(L, g);
+    if (g->any_phase && !family_has_phase(f, g->request.phase))
+      g->request.phase = f->phases[0];
     if (!ask(L, g, f, reason))
       host_raise(L, GEN_UNSUPPORTED, "%s: %s", f->name, reason);
     g->chosen = f;

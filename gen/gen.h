@@ -12,11 +12,13 @@
 /* Version of the generator; stands in the head comment of every emitted file. */
 #define GEN_VERSION "0.1.0"
 
+enum { GEN_DECODE_LEN_Q = 16 }; /* up to so many declared queries an entry the phase is "decode" */
+
 /* What to generate. Zero-initialise; NULL means the default. */
 typedef struct gen_request {
   const arch *arch;          /* default: sm_80 */
   const char *family;        /* by name; NULL: the first one that supports the variant */
-  const char *phase;         /* "prefill" (default) or "decode" */
+  const char *phase;         /* "prefill" or "decode"; NULL: what len_q says, or a named family has */
   const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */
   int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */

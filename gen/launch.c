@@ -91,7 +91,7 @@ static void read_region(lua_State *L, const char *where, manifest_region *region
   read_known_keys(L, -1, where, (const char *const[]){"name", "bytes", "zeroed", "count", NULL});
   read_string(L, -1, where, "name", region->name, sizeof region->name, false);
   region->bytes = read_int(L, -1, where, "bytes", 1, 1 << 30);
-  region->zeroed = read_optional_int(L, -1, where, "zeroed", 0, 1, 0);
+  region->zeroed = read_optional_int(L, -1, where, "zeroed", 0, 2, 0);
   read_rule(L, where, "count", read_list(L, -1, where, "count", MANIFEST_MAX_FACTORS), &region->count);
 }
 

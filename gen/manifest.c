@@ -207,7 +207,7 @@ static void read_region(reader *r, manifest *m) {
   region->bytes = read_number(r);
   region->zeroed = read_number(r);
   read_rule(r, &region->count);
-  r->bad = r->bad || region->bytes < 1 || region->zeroed > 1;
+  r->bad = r->bad || region->bytes < 1 || region->zeroed > 2;
 }
 
 static void read_field(reader *r, manifest *m) {

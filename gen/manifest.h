@@ -65,7 +65,8 @@ typedef struct manifest_launch {
 typedef struct manifest_region {
   char name[MANIFEST_NAME];
   int bytes;
-  int zeroed; /* 1: every call sets it to zero on its stream before the first launch */
+  int zeroed; /* 1: every call sets it to zero on its stream before the first launch; 2: only calls that plan do, since
+                 the kernels leave it zero */
   manifest_rule count;
 } manifest_region;
 

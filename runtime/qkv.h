@@ -188,7 +188,7 @@ typedef struct qkv_build_options {
   size_t size;
   const char *arch;     /* of the GPU to compile for; NULL: what qkv_prepare would load, for the engine's own device */
   const char *family;   /* NULL: dispatch chooses */
-  const char *phase;    /* NULL: "prefill" */
+  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill" */
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */

@@ -197,10 +197,10 @@ static qkv_status grid_too_large(const manifest_launch *l, const int64_t sizes[S
 }
 
 static qkv_status zero_regions(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
-                               const int64_t *offsets, qkv_stream stream) {
+                               const int64_t *offsets, bool planned, qkv_stream stream) {
   for (int n = 0; n < k->manifest.nregions; n++) {
     const manifest_region *region = &k->manifest.regions[n];
-    if (!region->zeroed)
+    if (!region->zeroed || (region->zeroed == 2 && planned))
       continue;
     size_t bytes = (size_t)(region->bytes * manifest_rule_value(&region->count, call->sizes));
     if (bytes == 0)
@@ -286,7 +286,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     if (status != QKV_OK)
       return status;
   }
-  status = zero_regions(op, k, &call, args->workspace, offsets, stream);
+  status = zero_regions(op, k, &call, args->workspace, offsets, args->reuse_plan, stream);
   return status == QKV_OK ? launch_all(op, k, &call, params, args->reuse_plan, stream) : status;
 }
 

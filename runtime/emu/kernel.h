@@ -333,6 +333,9 @@ EMU_TWIN float shuffle_xor_f32(float value, int lane_mask) {
 EMU_TWIN float shuffle_f32(float value, int lane) {
   return format_float(EMU_CALL(shuffle_index)(format_bits(value), lane));
 }
+EMU_TWIN int shuffle_i32(int value, int lane) {
+  return (int)EMU_CALL(shuffle_index)((unsigned)value, lane & 31);
+}
 EMU_TWIN int warp_uniform(int value) {
   return (int)EMU_CALL(shuffle_index)((unsigned)value, 0);
 }
@@ -342,6 +345,11 @@ EMU_TWIN int vote_any(int predicate) {
 EMU_TWIN unsigned warp_or_i32(unsigned value) {
   for (int mask = 16; mask; mask /= 2)
     value |= EMU_CALL(shuffle_xor)(value, mask);
+  return value;
+}
+EMU_TWIN int warp_add_i32(int value) {
+  for (int mask = 16; mask; mask /= 2)
+    value = (int)((unsigned)value + EMU_CALL(shuffle_xor)((unsigned)value, mask));
   return value;
 }
 EMU_TWIN int warp_min_i32(int value) {

@@ -34,7 +34,7 @@ end
 
 local function layout(v, s)
   local m = {qk = panels(v.dim_qk), v = panels(v.dim_v), tile_m = 64 * s.warpgroups}
-  m.packed = s.pack == 1
+  m.packed, m.flat = s.pack == 1, false
   m.queries = m.packed and m.tile_m // v.group or m.tile_m -- of a tile
   m.idle_rows = m.packed and m.tile_m - m.queries * v.group or 0
   -- A warp's 16 rows of O are a box: so many heads of so many queries. Without such a box, and for f32, they leave

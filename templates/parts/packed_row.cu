@@ -6,7 +6,9 @@ struct packed_row {
 
   __device__ __forceinline__ int query() const { return query_begin + row / GROUP; }
   __device__ __forceinline__ int head() const { return row % GROUP; }
+  //% if not kernel.layout.flat then
   __device__ __forceinline__ bool exists(const qkv_params &p) const { return row < TILE_ROWS && query() < p.len_q; }
+  //% end
   __device__ __forceinline__ packed_row operator+(int rows) const { return {query_begin, row + rows}; }
 };
 //% if kernel.layout.idle_rows > 0 then

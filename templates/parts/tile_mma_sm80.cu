@@ -1,7 +1,7 @@
 //%% The two matrix products of the sm_80 forward, from shared memory through ldmatrix into mma.
 //% local mma = "mma_m16n8k16_" .. variant.dtype_q
 //% local pack = "pack_" .. variant.dtype_q .. "x2"
-//% local resident = schedule.q_registers == 1
+//% local resident = kernel.layout.q_resident
 //% local query = resident and "unsigned (&query)[ROW_TILES][QK_STEPS][4]" or "unsigned shared_q"
 // Row and first column that this lane addresses when four 8x8 matrices are loaded as a 16x16 block: matrices 0 and 1
 // below each other, 2 and 3 to their right (Q and V); or 0 and 1 beside each other, 2 and 3 below (K).
@@ -10,7 +10,7 @@ static __device__ __forceinline__ int block_column(int lane) { return lane / 16 
 static __device__ __forceinline__ int key_block_row(int lane) { return lane % 8 + lane / 16 * 8; }
 static __device__ __forceinline__ int key_block_column(int lane) { return lane / 8 % 2 * 8; }
 
-//% if resident then
+//% if resident and kernel.layout.pitch_q then
 // The warp's rows of Q as mma operands, kept in registers over all tiles.
 static __device__ __forceinline__ void load_query_fragments(
     unsigned (&fragments)[ROW_TILES][QK_STEPS][4], unsigned shared_q, int lane) {

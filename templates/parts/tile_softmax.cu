@@ -379,6 +379,7 @@ static __device__ __forceinline__ void exponentiate(
       for (int e = 0; e < 4; ++e) rows.sum[r][e / 2] += scores[r][n][e];
 }
 
+//% if not kernel.layout.flat then
 // Divides by the denominator (the sink joins it here, once) and writes LSE.
 static __device__ __forceinline__ void finish_rows(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows,$(at_row) int h, int b,
@@ -438,3 +439,4 @@ static __device__ __forceinline__ void finish_rows(
     }
   }
 }
+//% end

@@ -19,7 +19,7 @@ static __device__ __forceinline__ unsigned vote_ballot(int predicate) {
   return result;
 }
 //% end)
-//% for name, operation in pairs{min = "min.s32", max = "max.s32", ["or"] = "or.b32"} do
+//% for name, operation in pairs{add = "add.s32", min = "min.s32", max = "max.s32", ["or"] = "or.b32"} do
 //%   local ctype = name == "or" and "unsigned" or "int"
 //%   piece("warp_" .. name .. "_i32", function()
 // redux.sync.$(operation) over the lanes. | whole warp | sm_80

@@ -227,7 +227,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sequences sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sequences decode sensitivity full";
 
 /* Sequences of lengths of their own: every layout, page size, order and table; lengths 0, 1, few, more than a tile; what
  * masks, scores, sinks and LSE read of a sequence; tensors that are not aligned. check=sequences: alone, padded, in other
@@ -263,6 +263,27 @@ static const row sequence_rows[] = {
     {false, "f32, which only the textbook family can do", "dim=16 hq=2 b=7 lq=20 lk=70 dtype=f32 {seq=ragged,seq=ragged_paged page=16 order=hnd} mask='causal' check=sequences"},
 };
 
+/* Keys split over all blocks: parts of a row from several blocks and warps, several rows of tiles in one block's share, in
+ * every layout. What a row's bits are depends on where it is split, so that these compare with the reference. */
+#define DECODE "family=attention_decode_sm80 "
+static const row decode_rows[] = {
+    {true, "one query", DECODE "dim={64,128} hq=8 hk={8,2,1} b=3 lq=1 lk={0,1,15,16,17,300,3000} mask='causal'"},
+    {false, "one query", DECODE "dim={8,40,72,96,256} hq=8 hk=2 b=3 lq=1 lk={17,300} dtype={f16,bf16} mask='causal'"},
+    {false, "keys and values of different dimensions", DECODE "dim=192 dimv=128 hq=4 hk=2 b=2 lq=1 lk=300 mask='causal'"},
+    {false, "some queries", DECODE "dim=64 {hq=8 hk=2,hq=7 hk=1,hq=71 hk=1,hq=15 hk=5} b=2 lq={2,5,16,17,40} lk={40,333} mask='causal' outputs=all sink=mixed"},
+    {false, "masks and scores", DECODE "dim=32 hq=8 hk=4 b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]'} sink=mixed outputs=all"},
+    {false, "layouts", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
+    {true, "sequences", DECODE "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
+    {false, "sequences", DECODE "dim=64 hq=8 hk=2 b=16 lq=1 lk=130 {seq=padded,seq=ragged_paged page=16} mask='causal'"},
+    {false, "pages", DECODE "dim={64,72} dimv=64 hq=4 hk=2 b=5 lq=1 lk=700 seq={paged,ragged_paged} {page=1,page=3 order=hnd table=csr,page=16 order=hnd,page=17,page=64 table=csr,page=256} mask='window(400, 0)'"},
+    {false, "pages and wide slices", DECODE "dim=32 hq=4 hk=2 b=5 lq=2 lk=300 seq=ragged_paged {page=16 sched='tile_n=32',page=17 sched='tile_n=32',page=64 sched='tile_n=64'} mask='causal'"},
+    {false, "schedules", DECODE "dim={32,64,128,256} hq=16 hk=4 b=3 lq={1,9} lk=333 mask='causal' check=schedules"},
+    {false, "again", DECODE "dim=64 hq=8 hk=2 b=3 lq=1 lk=2000 mask='causal' check=repeat"},
+    {false, "poison behind the tensors", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
+    {false, "keys no row sees", DECODE "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},
+    {false, "nothing", DECODE "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
+};
+
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
        tiny = strcmp(device, "emu") == 0;
@@ -272,8 +293,11 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     ADD(hard_rows, true);
     ADD(invariance_rows, true);
     ADD(residue_rows, true);
+    ADD(decode_rows, true);
   } else if (strcmp(name, "sequences") == 0) {
     ADD(sequence_rows, false);
+  } else if (strcmp(name, "decode") == 0) {
+    ADD(decode_rows, false);
   } else if (strcmp(name, "walks") == 0) {
     ADD(walks_rows, false);
   } else if (strcmp(name, "plans") == 0) {
@@ -299,7 +323,7 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
   if (full || strcmp(name, "hard") == 0)
     ADD(hard_rows, false);
   if (full)
-    ADD(walks_rows, false), ADD(plans_rows, false), ADD(residue_rows, false), ADD(sequence_rows, false);
+    ADD(walks_rows, false), ADD(plans_rows, false), ADD(residue_rows, false), ADD(sequence_rows, false), ADD(decode_rows, false);
   if (gpu && (full || strcmp(name, "large") == 0))
     ADD(large_rows, false);
   if (missed > 0)

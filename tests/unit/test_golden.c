@@ -38,6 +38,9 @@ static const struct {
     {.spec = "paged"},
     {.spec = "paged", .variety = "unaligned", .unaligned = true},
     {.spec = "paged", .variety = "naive", .family = "attention_naive"},
+    {.spec = "causal", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
+    {.spec = "everything", .variety = "decode", .family = "attention_decode_sm80", .len_q = 3},
+    {.spec = "paged", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
     {.spec = "causal", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "full_f16", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "everything", .variety = "sm_90a", .arch = "sm_90a"},
@@ -262,7 +265,7 @@ static void every_field_counts_or_is_refused(void **state) {
     spec *s = changed_spec(changes[n].field, changes[n].value);
     gen_choice choices[GEN_MAX_FAMILIES];
     int count;
-    gen_request request = {.arch = arch_find("sm_90a")}; /* which every family reaches */
+    gen_request request = {.arch = arch_find("sm_90a"), .phase = "decode"}; /* which every family reaches */
     assert_int_equal(gen_choices(s, &request, choices, &count, NULL), GEN_OK);
     for (int f = 0; f < count; f++) {
       request.family = choices[f].family;
@@ -298,7 +301,7 @@ static void extremes_are_refused_by_name(void **state) {
     spec *s = changed_spec(extremes[n][0], extremes[n][1]);
     gen_choice choices[GEN_MAX_FAMILIES];
     int count;
-    const gen_request request = {.arch = arch_find("sm_90a")};
+    const gen_request request = {.arch = arch_find("sm_90a"), .phase = "decode"};
     assert_int_equal(gen_choices(s, &request, choices, &count, NULL), GEN_OK);
     for (int f = 0; f < count; f++)
       if (choices[f].supported || !strstr(choices[f].reason, extremes[n][2]))
@@ -330,12 +333,12 @@ static void legal_schedules_render(void **state) {
   gen_choice choices[GEN_MAX_FAMILIES];
   static gen_axis axes[32];
   int families, count, legal = 0;
-  gen_request request = {.arch = arch_find("sm_90a")};
+  gen_request request = {.arch = arch_find("sm_90a"), .phase = "decode"};
   assert_int_equal(gen_choices(s, &request, choices, &families, NULL), GEN_OK);
   for (int f = 0; f < families; f++) {
     if (!choices[f].supported)
       continue;
-    request = (gen_request){.arch = request.arch, .family = choices[f].family};
+    request = (gen_request){.arch = request.arch, .phase = request.phase, .family = choices[f].family};
     assert_int_equal(gen_axes(s, &request, axes, &count, NULL), GEN_OK);
     for (uint64_t round = 0; count > 0 && round < 120; round++) {
       uint64_t seed = round;
@@ -423,7 +426,8 @@ static void few_queries_take_few_rows(void **state) {
              "qkvc: 1\nname: n\nattention:\n  heads: {q: %d, kv: %d}\n  dim: 128\n  dtype: bf16\n  mask: causal\n",
              rows[n].heads_q, rows[n].heads_kv);
     spec *s = fixture_spec(source);
-    gen_kernel *k = render(s, &(gen_request){.arch = arch_find("sm_90a"), .len_q = rows[n].len_q});
+    const gen_request request = {.arch = arch_find("sm_90a"), .phase = "prefill", .len_q = rows[n].len_q};
+    gen_kernel *k = render(s, &request);
     const char *warpgroups = strstr(k->source.bytes, "WARPGROUPS = ");
     assert_non_null(warpgroups);
     snprintf(found, sizeof found, "warpgroups=%d pack=%d", atoi(warpgroups + 13),

@@ -40,7 +40,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
   for (int n = 0; n < m->nregions; n++) {
     random_word(seed, m->regions[n].name, sizeof m->regions[n].name);
     m->regions[n].bytes = 1 + (int)(fixture_random(seed) % 1000);
-    m->regions[n].zeroed = (int)(fixture_random(seed) % 2);
+    m->regions[n].zeroed = (int)(fixture_random(seed) % 3);
     random_rule(seed, &m->regions[n].count);
   }
   m->nfields = (int)(fixture_random(seed) % (MANIFEST_MAX_FIELDS + 1));

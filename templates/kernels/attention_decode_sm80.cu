@@ -1,0 +1,133 @@
+//%% Attention of few queries, keys split over all blocks; see attention_decode_sm80.lua for the schedule.
+//% local attention = library("attention")
+//% local layout = kernel.layout
+//% local shift = score.shifts and " shift," or "" -- of argument lists
+//% local free_tiles = attention.free_tiles(mask)
+//% local bounded = mask.form == "rows"
+//% local view = attention.view(mask, variant)
+//% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
+//% header()
+
+constexpr int HEADS_KV = $(variant.heads_kv);
+constexpr int GROUP = $(variant.group); // query heads per KV head
+constexpr int DIM_QK = $(variant.dim_qk);
+constexpr int DIM_V = $(variant.dim_v);
+//% include "parts/score_scale.cu"
+
+constexpr int TILE_M = $(schedule.tile_m); // rows of a tile: queries times heads, heads innermost
+constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may belong to
+constexpr int TILE_N = $(schedule.tile_n); // keys of a slice
+//% if variant.layout_kv == "paged" then
+constexpr int PAGE = $(variant.page_size); // keys of a page
+//% end
+constexpr int STAGES = $(schedule.stages);
+constexpr int WARPS = $(schedule.warps);
+constexpr int THREADS = 32 * WARPS;
+constexpr int BLOCKS_PER_SM = $(schedule.blocks);
+constexpr int TOGETHER = $(schedule.together); // KV heads whose blocks walk through the keys side by side
+constexpr int HEAD_GROUPS = HEADS_KV / TOGETHER;
+constexpr int ROW_TILES = TILE_M / 16;   // 16-row tiles
+
+constexpr int QK_STEPS = $(layout.dim_qk // 16); // steps of 16 along the head dimension in Q K^T
+constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
+constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
+
+// Shared memory: a ring of slices of K and V for every warp, then where the warps' results meet.
+constexpr int PITCH_K = $(layout.pitch_k); // elements between rows in shared memory
+constexpr int PITCH_V = $(layout.pitch_v);
+constexpr int K_BYTES = TILE_N * PITCH_K * 2, V_BYTES = TILE_N * PITCH_V * 2; // of a slice
+constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES;
+constexpr int STATES_OFFSET = WARPS * RING_BYTES; // of 8 rows of every warp
+constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
+constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
+
+//% primitives()
+
+//% pieces()
+
+//% include "parts/packed_row.cu"
+
+//% include "parts/tile_range.cu"
+
+//% include "parts/split_work.cu"
+
+//% include "parts/slice_load_sm80.cu"
+
+//% include "parts/tile_mma_sm80.cu"
+
+//% include "parts/tile_softmax.cu"
+
+//% include "parts/split_merge.cu"
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
+  const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+  const block_share share = share_of_block(p, lane);
+  if (share.begin >= share.end) return;
+
+  const unsigned ring = smem_addr(shared_arena()) + warp * RING_BYTES;
+  //% if layout.dim_qk > variant.dim_qk then
+  zero_padding(ring, lane);
+  //% end
+  work_item work = find_work(p, share.begin, lane);
+  slice_walk ahead = start_slices(p, work, share, warp, lane); // what is loaded is ahead
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);
+    next_slice(p, ahead, share, warp, WARPS, lane);
+    cp_async_commit();
+  }
+
+  int stage = 0;
+  for (;;) { // tiles of rows
+    const int h = work.hk * GROUP;
+    const sequence_view &view = work.view;
+    //% if not view.sequences then
+    [[maybe_unused]] const int position = view.position;
+    //% end
+    const packed_row first_row = {0, (unsigned)work.row_begin};
+    unsigned query[ROW_TILES][QK_STEPS][4];
+    load_query_fragments(p, query, work, lane);
+    float output[ROW_TILES][V_TILES][4];
+    row_state rows;
+    clear_output(output);
+    start_rows(rows);
+
+    const int slices_end = last_slice(work, share);
+    for (int slice = first_slice(work, share) + warp; slice < slices_end; slice += WARPS) {
+      cp_async_wait_$(schedule.stages - 2)(); // this lane's part of the slice has landed
+      warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
+      const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
+      const int next_stage = stage == 0 ? STAGES - 1 : stage - 1;
+      load_slice(p, ahead, ring + next_stage * SLICE_BYTES, lane);
+      next_slice(p, ahead, share, warp, WARPS, lane);
+      cp_async_commit();
+
+      float scores[ROW_TILES][N_TILES][4];
+      multiply_query_key(scores, query, key, lane);
+      //% if score.shifts then
+      float shift[ROW_TILES][2];
+      //% end
+      //% if score.shifts or not score.is_product then
+      transform_scores(scores,$(shift) p, slice, first_row, $(view.argument), h, work.hk, work.b, lane);
+      //% end
+      //% if free_tiles then
+      if ($(bounded and "slice < work.tiles.free_begin || " or "")slice >= work.tiles.free_end)
+        mask_scores(scores, p, slice, first_row, $(view.argument), h, work.hk, work.b, lane);
+      //% else
+      mask_scores(scores, p, slice, first_row, $(view.argument), h, work.hk, work.b, lane);
+      //% end
+      float rescale[ROW_TILES][2];
+      if (move_references(scores,$(shift) rows, rescale)) rescale_output(output, rescale);
+      exponentiate(scores,$(shift) rows);
+      multiply_probability_value(output, scores, value, lane);
+      stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+    merge(p, work, share, output, rows, warp, lane);
+    if (share.end <= work.unit + work.slices) break;
+    work = next_work(p, work);
+  }
+  cp_async_wait_0(); // nothing may land after the block
+}
+
+#ifdef QKV_EMU
+QKV_EMU_ENTRY(qkv_kernel)
+#endif

@@ -1,0 +1,151 @@
+-- attention_decode_sm80: few queries against many keys, split over all SMs: mma.sync, cp.async. From sm_80 on.
+--
+-- Rows are queries times the query heads of a KV head, so that one pass over the keys serves them all. The keys of a
+-- tile of rows come in slices; all slices of all tiles are numbered, and every block of a grid as large as the GPU
+-- takes an equal share of the numbers, whatever the lengths. In a block, warps take slices in turn, each through a ring
+-- of its own, and their outputs are merged. A tile of rows that several blocks share is put together by the last of
+-- them.
+
+local attention = library("attention")
+
+local function round_up_16(n) return (n + 15) // 16 * 16 end
+
+-- Row pitch in elements of a slice in shared memory: an odd number of 16-byte chunks, so that the eight rows of an
+-- ldmatrix fall into different banks.
+local function pitch(dim)
+  local chunks = dim // 8
+  return 8 * (chunks % 2 == 1 and chunks or chunks + 1)
+end
+
+local function layout(v, s)
+  local m = {packed = true, flat = true, idle_rows = 0, parts = 0, q_resident = true, pitch_q = false}
+  m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
+  m.pitch_k = pitch(m.dim_qk)
+  m.pitch_v = pitch(v.dim_v)
+  m.k_bytes = s.tile_n * m.pitch_k * 2
+  m.v_bytes = s.tile_n * m.pitch_v * 2
+  m.ring = s.stages * (m.k_bytes + m.v_bytes) -- of a warp
+  m.panel_pitch = v.dim_v + 4 -- floats; the rows of a fragment fall into different banks
+  m.states = s.warps * m.ring
+  m.panel = m.states + s.warps * 8 * 8
+  m.total = m.panel + s.warps * 8 * m.panel_pitch * 4
+  m.row_tiles = s.tile_m // 16
+  return m
+end
+
+-- Registers a thread needs at once: output, queries, scores, and what addressing and the softmax take.
+local function registers(v, s)
+  local m = layout(v, s)
+  return m.row_tiles * (v.dim_v // 2 + m.dim_qk // 4 + s.tile_n // 2) + 48
+end
+
+return {
+  name = "attention_decode_sm80",
+  summary = "few queries, keys split over all SMs, mma.sync",
+  order = 50,
+  min_arch = 80,
+  phases = {"decode"},
+
+  supports = function(v, request)
+    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
+    if reason then return false, reason end
+    if request.unaligned then return false, "copies of 16 bytes need 16-byte aligned addresses and strides" end
+    if v.dtype_q ~= v.dtype_kv then
+      return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
+    end
+    for _, dim in ipairs{"qk", "v"} do
+      if v["dim_" .. dim] > 256 then
+        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
+      end
+    end
+    if v.deterministic == "batch" then
+      return false, "deterministic: batch: where keys are split depends on the other sequences of the batch"
+    end
+    if mask.walk or mask.dilation then return false, "attention.mask: the tiles of keys that rows see are no range" end
+    return true
+  end,
+
+  axes = {
+    {name = "tile_m", values = {16, 32, 48, 64, 80}, meaning = "rows of a tile: queries times heads of a KV head"},
+    {name = "tile_n", values = {16, 32, 64}, meaning = "keys of a slice, which one warp takes at a time"},
+    {name = "warps", values = {1, 2, 4, 8}, meaning = "warps of a block; each has slices of its own"},
+    {name = "stages", values = {2, 3, 4, 5, 6, 8}, meaning = "slices of a warp in flight, one of which it works on"},
+    {name = "slack", values = {0, 8},
+     meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
+    {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks of an SM"},
+    {name = "together", values = {1, 2, 4}, -- no more than the fewest SMs of any device
+     meaning = "KV heads whose blocks walk through the keys side by side"},
+  },
+
+  -- Measured on an H200 beside cuDNN, FlashAttention-3 and a plain read of as many bytes; see docs/performance.md.
+  defaults = function(v, arch, request)
+    local dim, rows = math.max(v.dim_qk, v.dim_v), v.group * math.max(request.len_q, 1)
+    local most = dim <= 64 and 64 or dim <= 96 and 32 or 16 -- rows that the registers hold
+    local together = v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
+    if v.mask_symbols.h or v.mask_symbols.hk then together = 1 end
+    return {tile_m = math.min(rows <= 16 and 16 or rows <= 32 and 32 or 64, most), tile_n = 16,
+            warps = dim <= 128 and 8 or 4, stages = 2, slack = 8, blocks = 1, together = together}
+  end,
+
+  fallbacks = function(v)
+    local list = {}
+    for _, try in ipairs{{16, 8, 2}, {16, 4, 3}, {16, 4, 2}, {16, 2, 2}, {16, 1, 2}} do
+      list[#list + 1] = {tile_m = try[1], tile_n = 16, warps = try[2], stages = try[3], slack = 8, blocks = 1,
+                         together = 1}
+    end
+    return list
+  end,
+
+  check = function(v, s)
+    if v.heads_kv % s.together > 0 then return false, "together must divide the number of KV heads" end
+    if s.together > 1 and (v.mask_symbols.h or v.mask_symbols.hk) then
+      return false, "together > 1 needs a mask that is the same for all heads"
+    end
+    if v.layout_kv == "paged" and s.tile_n > 32 and v.page_size % s.tile_n > 0 then
+      return false, "tile_n = 64 needs pages of a multiple of 64 keys"
+    end
+    return true
+  end,
+
+  resources = function(v, s)
+    return {shared_bytes = layout(v, s).total, threads = 32 * s.warps, registers = registers(v, s), blocks = s.blocks}
+  end,
+
+  describe = function(v, s)
+    local m = layout(v, s)
+    local pair = 2 * s.tile_m * s.tile_n
+    return {
+      "shared memory, bytes:",
+      ("  K and V      0 .. %d   %d x %d x %d rows of %d and %d elements"):format(m.states, s.warps, s.stages, s.tile_n,
+                                                                                m.pitch_k, m.pitch_v),
+      ("  merge        %d .. %d   references and sums, then the output, of 8 rows of every warp")
+        :format(m.states, m.total),
+      "roles: " .. s.warps .. " warps, each loads and multiplies slices of its own; together they merge and store",
+      "a slice: " .. pair * (v.dim_qk + v.dim_v) .. " FLOPs, " .. s.tile_m * s.tile_n .. " exponentials",
+    }
+  end,
+
+  kernel = function(v, s, arch, request)
+    local m = layout(v, s)
+    local params = attention.params(v, false)
+    local function add(name, ctype)
+      params[#params + 1] = {name = name, type = "pointer", ctype = ctype, source = "workspace." .. name}
+    end
+    add("arrived", "int *")
+    add("partial_states", "float2 *")
+    add("partial_outputs", "float *")
+    local slots = 2 * s.blocks * s.tile_m -- rows that the blocks of an SM may leave for others
+    return {
+      launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
+                   grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks}}, -- as many as there is room for
+      params = params,
+      regions = {
+        {name = "arrived", bytes = 4 * s.blocks, zeroed = 2, count = {{"sm_count"}}},
+        {name = "partial_states", bytes = 8 * slots, count = {{"sm_count"}}},
+        {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = {{"sm_count"}}},
+      },
+      aligned16 = true,
+      layout = m,
+    }
+  end,
+}

@@ -1,0 +1,62 @@
+//%% A warp's slice of K and V into its ring by cp.async, and its queries from global memory into registers.
+//% local paged = variant.layout_kv == "paged"
+//% local loads = {
+//%   {what = "keys", tensor = "k", row = "key_row", dim = "DIM_QK", pitch = "PITCH_K", offset = ""},
+//%   {what = "values", tensor = "v", row = "value_row", dim = "DIM_V", pitch = "PITCH_V", offset = " + K_BYTES"},
+//% }
+// The slice `walk` is at, to shared memory from byte `to` on. Keys past the end become zero, so that what lies there
+// never reaches a result.
+static __device__ __forceinline__ void load_slice(const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
+  if (!walk.more) return;
+  const int key_begin = walk.slice * TILE_N, valid = walk.work.view.len_k - key_begin;
+  //% for _, load in ipairs(loads) do
+  { // $(load.what)
+    constexpr int CHUNKS = $(load.dim) / 8; // of 16 bytes in a row
+    //% if not paged then
+    const unsigned short *from = p.$(load.tensor) + $(load.row)(p, walk.work.view, key_begin, walk.work.hk);
+    //% end
+#pragma unroll
+    for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
+      const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
+      //% if paged then
+      const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
+      const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, walk.work.hk);
+      //% end
+      if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
+      //% local step = paged and "" or "row * p." .. load.tensor .. "_stride_token + "
+      cp_async_16_zfill(to$(load.offset) + (row * $(load.pitch) + column) * 2, from + $(step)column,
+                        row < valid ? 16 : 0);
+    }
+  }
+  //% end
+}
+
+// The rows' queries as mma operands: of row g and g + 8, in columns 2 t and 2 t + 8 of every 16.
+static __device__ __forceinline__ void load_query_fragments(
+    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, int lane) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const packed_row row = {0, (unsigned)(work.row_begin + 16 * r + lane / 4 + 8 * half)};
+      const bool exists = row.query() < work.view.len_q;
+      const unsigned short *from =
+          p.q + query_row(p, work.view, row.query(), work.hk * GROUP + row.head()) + lane % 4 * 2;
+#pragma unroll
+      for (int step = 0; step < QK_STEPS; ++step)
+#pragma unroll
+        for (int right = 0; right < 2; ++right) {
+          const bool inside = exists && (DIM_QK % 16 == 0 || 16 * step + 8 * right < DIM_QK);
+          fragments[r][step][half + 2 * right] = inside ? *(const unsigned *)(from + 16 * step + 8 * right) : 0u;
+        }
+    }
+}
+//% if kernel.layout.dim_qk > variant.dim_qk then
+
+// Q K^T multiplies 16 dimensions at a time; the 8 past DIM_QK are zero in every slice of K, once and for all.
+static __device__ __forceinline__ void zero_padding(unsigned ring, int lane) {
+  unsigned char *to = shared_arena() + (ring - smem_addr(shared_arena()));
+  for (int row = lane; row < STAGES * TILE_N; row += 32)
+    *(uint4 *)(to + row / TILE_N * SLICE_BYTES + (row % TILE_N * PITCH_K + DIM_QK) * 2) = make_uint4(0, 0, 0, 0);
+}
+//% end

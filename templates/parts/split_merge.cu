@@ -1,0 +1,175 @@
+//%% Results of warps, then of blocks, that saw different keys of the same rows become one.
+//% local dtype = variant.dtype_out
+//% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
+//% local sink = variant.sink == "per_head"
+// What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their sum.
+struct row_part {
+  float reference, sum;
+};
+
+static __device__ __forceinline__ float4 scaled(float4 a, float factor) {
+  return make_float4(a.x * factor, a.y * factor, a.z * factor, a.w * factor);
+}
+
+// The factor that takes a part's output and sum to the reference of the whole.
+static __device__ __forceinline__ float weight_of(const row_part &part, float reference) {
+  return part.reference == minus_infinity() ? 0.0f : exp2_approx((part.reference - reference) * EXP2_SCALE);
+}
+
+// Whether a row of the tile is one of the sequence's.
+static __device__ __forceinline__ bool row_exists(const work_item &work, int tile_row) {
+  return work.row_begin + tile_row < work.view.len_q * GROUP;
+}
+
+//% if sink then
+// Four columns of a row that is complete: the last division, where the sink joins the denominator, and the output.
+//% else
+// Four columns of a row that is complete: the last division and the output.
+//% end
+//% if lse then
+// The first column's thread also writes LSE.
+//% end
+static __device__ __forceinline__ void finish_row(
+    const qkv_params &p, const work_item &work, int tile_row, int column, float4 value, const row_part &whole) {
+  const packed_row row = {0, (unsigned)(work.row_begin + tile_row)};
+  const int i = row.query(), h = work.hk * GROUP + row.head();
+  const bool empty = whole.reference == minus_infinity();
+  //% if sink then
+  const float sink = p.sink[h * p.sink_stride_head];
+  const float denominator = whole.sum + exp2_approx(sink * LOG2E - whole.reference * EXP2_SCALE);
+  //% else
+  const float denominator = whole.sum;
+  //% end
+  const float inverse = empty ? 0.0f : rcp_approx(denominator);
+  auto *o = p.o + output_row(p, work.view, i, h) + column;
+  //% if dtype == "f32" then
+  *(float4 *)o = make_float4(value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse);
+  //% else
+  *(uint2 *)o = make_uint2(pack_$(dtype)x2(value.x * inverse, value.y * inverse),
+                           pack_$(dtype)x2(value.z * inverse, value.w * inverse));
+  //% end
+  //% if lse then
+  if (column > 0) return;
+  const float lse = empty ? minus_infinity() : (whole.reference * EXP2_SCALE + log2_approx(whole.sum)) * LN2;
+  //%   if variant.outputs.lse then
+  p.lse[lse_row(p, work.view, i, h)] = lse;
+  //%   end
+  //%   if variant.outputs.lse_with_sink then
+  p.lse_with_sink[lse_with_sink_row(p, work.view, i, h)] = log_add(lse, sink);
+  //%   end
+  //% end
+}
+
+// Where the block of a team leaves its part of a work that other teams share: it has at most one that others began, and
+// one that it begins.
+static __device__ __forceinline__ unsigned slot_of(unsigned team, unsigned first_team) {
+  return 2 * (team * TOGETHER + blockIdx.x % TOGETHER) + (team == first_team);
+}
+
+constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
+
+// Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
+// keys. All threads, whose writes a block_sync has ordered before.
+static __device__ __forceinline__ void merge_blocks(
+    const qkv_params &p, const work_item &work, unsigned first_team, unsigned last_team) {
+  unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
+  if (threadIdx.x == 0) {
+    int *arrived = p.arrived + first_team * TOGETHER + blockIdx.x % TOGETHER;
+    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)(last_team - first_team);
+    if (*is_last) *arrived = 0; // for the next call
+  }
+  block_sync();
+  const bool adds = *is_last != 0;
+  block_sync(); // the states may be written again
+  if (!adds) return;
+  for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += THREADS) {
+    const int tile_row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
+    if (!row_exists(work, tile_row)) break;
+    const int parts = last_team - first_team + 1;
+    row_part all = {minus_infinity(), 0.0f};
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (int begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
+      row_part part[PARTS_AT_ONCE];
+      float4 value[PARTS_AT_ONCE];
+      float reference = all.reference;
+#pragma unroll
+      for (int n = 0; n < PARTS_AT_ONCE; ++n) { // without branches, so that all loads are on their way together
+        const unsigned team = first_team + min(begin + n, parts - 1);
+        const long long from = (long long)slot_of(team, first_team) * TILE_M + tile_row;
+        part[n] = ((const row_part *)p.partial_states)[from];
+        value[n] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
+      }
+#pragma unroll
+      for (int n = 0; n < PARTS_AT_ONCE; ++n) reference = fmaxf(reference, part[n].reference);
+      const float before = weight_of(all, reference);
+      all = {reference, all.sum * before};
+      sum = scaled(sum, before);
+#pragma unroll
+      for (int n = 0; n < PARTS_AT_ONCE; ++n) {
+        const float weight = begin + n < parts ? weight_of(part[n], reference) : 0.0f;
+        all.sum += part[n].sum * weight;
+        value[n] = scaled(value[n], weight);
+        sum.x += value[n].x, sum.y += value[n].y, sum.z += value[n].z, sum.w += value[n].w;
+      }
+    }
+    finish_row(p, work, tile_row, column, sum, all);
+  }
+}
+
+// The warps' results of the block's slices of `work`: to the output, or to a slot when other blocks have a share in the
+// rows. The last of them adds up what all left, in the order of the keys.
+static __device__ __forceinline__ void merge(
+    const qkv_params &p, const work_item &work, const block_share &share, float (&output)[ROW_TILES][V_TILES][4],
+    const row_state &rows, int warp, int lane) {
+  row_part *states = (row_part *)(shared_arena() + STATES_OFFSET); // [warp][8 rows]
+  float *panel = (float *)(shared_arena() + PANEL_OFFSET);         // [warp][8 rows][column]
+  const unsigned first_team = team_of(work.unit, share);
+  const unsigned last_team = team_of(work.unit + work.slices - 1, share);
+  const unsigned slot = slot_of(blockIdx.x / TOGETHER, first_team);
+  const bool whole = first_team == last_team;
+  float *partial = p.partial_outputs + (long long)slot * TILE_M * DIM_V;
+  row_part *partial_states = (row_part *)p.partial_states + slot * TILE_M;
+
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) { // rows 8 at a time, as they lie in the fragments
+      const int first_row = 16 * r + 8 * half;
+      if (!row_exists(work, first_row)) break;
+      float own_sum = rows.sum[r][half];
+      own_sum += shuffle_xor_f32(own_sum, 1);
+      own_sum += shuffle_xor_f32(own_sum, 2);
+      const int own = warp * 8 + lane / 4;
+      if (lane % 4 == 0) states[own] = {rows.reference[r][half], own_sum};
+#pragma unroll
+      for (int n = 0; n < V_TILES; ++n)
+        *(float2 *)(panel + own * PANEL_PITCH + 8 * n + lane % 4 * 2) =
+            make_float2(output[r][n][2 * half], output[r][n][2 * half + 1]);
+      block_sync();
+      for (int item = threadIdx.x; item < 8 * (DIM_V / 4); item += THREADS) {
+        const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
+        const int tile_row = first_row + row;
+        if (!row_exists(work, tile_row)) break;
+        row_part all = {minus_infinity(), 0.0f};
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+          const row_part part = states[w * 8 + row];
+          const float weight = weight_of(part, all.reference);
+          const float4 other = scaled(*(const float4 *)(panel + (w * 8 + row) * PANEL_PITCH + column), weight);
+          all.sum += part.sum * weight;
+          sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+        }
+        if (whole) {
+          finish_row(p, work, tile_row, column, sum, all);
+        } else {
+          *(float4 *)(partial + tile_row * DIM_V + column) = sum;
+          if (column == 0) partial_states[tile_row] = all;
+        }
+      }
+      block_sync(); // the panel and the states may be written again
+    }
+  if (!whole) merge_blocks(p, work, first_team, last_team);
+}

@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Decode: one query a sequence against a long cache, beside the peers and beside reading the same bytes.
+
+    python3 tools/bench_decode.py                        # the grid
+    python3 tools/bench_decode.py --case 64x4096 --heads 32/8 --schedule warps=8,stages=4 --schedule warps=4,stages=3
+
+Launches are replays of a CUDA graph over input sets that together exceed the L2 cache, in turns with the peers
+(bench/rounds.py); a ratio is the median over the rounds of a peer's time over ours, so above 1 ours is faster. `read` is
+a Triton kernel that reads as many bytes and keeps nothing: `bandwidth` is its time over ours. `ours_first` is a call
+that does not say reuse_plan. Writes CSV with --csv. Needs a GPU, torch and Triton."""
+
+import argparse
+import csv
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+for folder in (ROOT / "tools", ROOT / "tools" / "python"):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+import torch  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
+
+import qkv  # noqa: E402
+from bench import peers, rounds, stats  # noqa: E402
+from bench.machine import Machine  # noqa: E402
+from bench.timing import Replayed  # noqa: E402
+
+SPEC = """qkvc: 1
+name: decode
+attention:
+  heads: {q: %d, kv: %d}
+  dim: %d
+  dtype: bf16
+  mask: causal
+"""
+GRID = [(16, 32768), (64, 4096), (64, 16384), (128, 8192)] + [(1, n) for n in (1024, 4096, 16384, 32768, 131072)]
+L2_BYTES = 160 << 20  # of all input sets at least: three times the cache
+
+
+@triton.jit
+def read_kernel(source, kept, count, BLOCK: tl.constexpr):
+    total = tl.zeros([BLOCK], tl.int32)
+    step = tl.num_programs(0) * BLOCK
+    for begin in range(tl.program_id(0) * BLOCK, count, step):
+        at = begin + tl.arange(0, BLOCK)
+        total += tl.load(source + at, mask=at < count, other=0)
+    if tl.sum(total) == 123456789:
+        tl.store(kept, 1)
+
+
+def reader(k, v, kept):
+    whole = torch.as_strided(k, (2 * k.numel(),), (1,)).view(torch.int32) # V follows K
+
+    def run():
+        read_kernel[(132 * 8,)](whole, kept, whole.numel(), BLOCK=2048, num_warps=4)
+    return run
+
+
+class Bench:
+    def __init__(self, options):
+        self.options, self.engine, self.machine = options, qkv.Engine("cuda:0"), Machine(torch)
+        self.kept = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def sets(self, batch, length, heads_q, heads_kv, dim):
+        """Input sets (q, k, v); K and V of one set follow each other."""
+        size = 4 * batch * length * heads_kv * dim
+        made = []
+        for _ in range(max(1, -(-L2_BYTES // size))):
+            shape = (2, batch, heads_kv, length, dim) if self.options.hnd else (2, batch, length, heads_kv, dim)
+            both = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+            both = both.transpose(2, 3) if self.options.hnd else both
+            q = torch.randn(batch, 1, heads_q, dim, device="cuda", dtype=torch.bfloat16)
+            made.append((q, both[0], both[1]))
+        return made
+
+    def ours(self, text, sets, schedule, reuse=True):
+        batch, length = sets[0][1].shape[:2]
+        op = self.engine.prepare(text, batch=batch, len_q=1, len_k=length, aligned_only=True, phase="decode",
+                                 schedule=schedule, family=self.options.family)
+        memory = torch.full((max(op.workspace_bytes, 16),), 255, dtype=torch.uint8, device="cuda")
+        workspace = (memory.data_ptr(), op.workspace_bytes)
+        launches = []
+        for q, k, v in sets:
+            first = op.bind(q, k, v, workspace=workspace)
+            first()
+            launches.append(op.bind(q, k, v, workspace=workspace, reuse_plan=reuse))
+        return launches, [lambda one=one, keep=memory: one(torch.cuda.current_stream()) for one in launches]
+
+    def cudnn(self, sets):
+        def make(q, k, v):
+            q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+
+            def run():
+                with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                    return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+            return run
+        return [make(*one) for one in sets]
+
+    def flash3(self, sets, scale):
+        peers.find("fa3_fwd_interface")
+        return [lambda q=q, k=k, v=v: torch.ops.fa3_fwd.fwd(q, k, v, softmax_scale=scale, is_causal=False,
+                                                             num_splits=0) for q, k, v in sets]
+
+    def measure(self, batch, length, heads_q, heads_kv, dim):
+        text = SPEC % (heads_q, heads_kv, dim)
+        sets = self.sets(batch, length, heads_q, heads_kv, dim)
+        contestants, found = {}, {}
+        q, k, v = sets[0]
+        group = heads_q // heads_kv
+        scores = torch.einsum("bkgd,bnkd->bkgn", q[:, 0].view(batch, heads_kv, group, dim).float(), k.float())
+        wanted = torch.einsum("bkgn,bnkd->bkgd", (scores * dim ** -0.5).softmax(-1), v.float())
+        wanted = wanted.reshape(batch, 1, heads_q, dim)
+        for number, schedule in enumerate(self.options.schedule or [None]):
+            name = "ours" if number == 0 else "ours_" + schedule
+            try:
+                launches, contestants[name] = self.ours(text, sets, schedule)
+            except qkv.Error as error:
+                found[name] = str(error).splitlines()[0]
+                continue
+            for launch in launches[:1]:
+                result = launch.result[0] if isinstance(launch.result, tuple) else launch.result
+                result.fill_(float("nan"))
+                launch()
+                difference = ((result.float() - wanted).norm() / wanted.norm()).item()
+                if not difference < 0.01:
+                    found[name + "_wrong"] = difference
+        if not self.options.schedule:
+            contestants["ours_first"] = self.ours(text, sets, None, reuse=False)[1]
+        contestants["read"] = [reader(k, v, self.kept) for q, k, v in sets]
+        for name, make in (("cudnn", lambda: self.cudnn(sets)), ("fa3", lambda: self.flash3(sets, dim ** -0.5))):
+            if name in self.options.peers:
+                try:
+                    made = make()
+                    made[0]()
+                    contestants[name] = made
+                except (ImportError, RuntimeError) as error:
+                    found[name] = str(error).splitlines()[0][:60]
+        timed = {name: Replayed(torch, runs, self.machine, self.options.slice) for name, runs in contestants.items()}
+        found.update({name + "_why": one.why for name, one in timed.items() if one.why})
+        slices = rounds.alternate(timed, self.options.rounds, warm_up=1)
+        times = {key: [one.mean for one in made] for key, made in slices.items()}
+        read_bytes = 4 * batch * length * heads_kv * dim
+        found["us"] = stats.quantile(times["ours"], 0.5) * 1e6
+        found["tbps"] = read_bytes / found["us"] * 1e-6
+        for key in times:
+            if key != "ours":
+                name = "bandwidth" if key == "read" else key
+                ratios = [theirs / mine for theirs, mine in zip(times[key], times["ours"])]
+                found[name], found[name + "_p10"], found[name + "_p90"] = (stats.quantile(ratios, f)
+                                                                          for f in (0.5, 0.1, 0.9))
+        return found
+
+
+def pair(text, by):
+    return tuple(int(part) for part in text.split(by))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", type=lambda text: pair(text, "x"), help="BATCHxLENGTH")
+    parser.add_argument("--heads", action="append", type=lambda text: pair(text, "/"), help="QUERY/KV; default 32/8")
+    parser.add_argument("--hnd", action="store_true", help="the keys of a head follow each other in memory")
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--family")
+    parser.add_argument("--schedule", action="append", default=[], help="several: the first is `ours`")
+    parser.add_argument("--peers", nargs="*", default=["cudnn", "fa3"])
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--slice", type=float, default=0.02, help="seconds of a contestant's turn")
+    parser.add_argument("--csv", default="")
+    options = parser.parse_args()
+    bench, rows = Bench(options), []
+    for heads_q, heads_kv in options.heads or [(32, 8)]:
+        for batch, length in options.case or GRID:
+            torch.manual_seed(0)
+            try:
+                found = bench.measure(batch, length, heads_q, heads_kv, options.dim)
+            except (qkv.Error, RuntimeError) as error:
+                found = {"failed": str(error).splitlines()[0]}
+            torch.cuda.empty_cache()
+            rows.append(dict(batch=batch, length=length, heads_q=heads_q, heads_kv=heads_kv, dim=options.dim, **found))
+            print(" ".join("%s=%s" % (key, "%.4g" % value if isinstance(value, float) else value)
+                           for key, value in rows[-1].items()), flush=True)
+    if options.csv:
+        fields = list(dict.fromkeys(key for row in rows for key in row))
+        with open(options.csv, "w", newline="") as file:
+            writer = csv.DictWriter(file, fields)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
