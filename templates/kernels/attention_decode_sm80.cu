@@ -20,6 +20,9 @@ constexpr int TILE_N = $(schedule.tile_n); // keys of a slice
 //% if variant.layout_kv == "paged" then
 constexpr int PAGE = $(variant.page_size); // keys of a page
 //% end
+//% if schedule.split > 0 then
+constexpr int PART = $(schedule.split // schedule.tile_n); // slices of a part: $(schedule.split) keys
+//% end
 constexpr int STAGES = $(schedule.stages);
 constexpr int WARPS = $(schedule.warps);
 constexpr int THREADS = 32 * WARPS;
@@ -68,8 +71,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% if layout.dim_qk > variant.dim_qk then
   zero_padding(ring, lane);
   //% end
-  work_item work = find_work(p, share.begin, lane);
-  slice_walk ahead = start_slices(p, work, share, warp, lane); // what is loaded is ahead
+  work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  slice_walk ahead = start_slices(p, segment, share, warp, lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);
     next_slice(p, ahead, share, warp, WARPS, lane);
@@ -77,7 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   }
 
   int stage = 0;
-  for (;;) { // tiles of rows
+  for (;;) { // segments
+    const work_item &work = segment.work;
     const int h = work.hk * GROUP;
     const sequence_view &view = work.view;
     //% if not view.sequences then
@@ -91,8 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     clear_output(output);
     start_rows(rows);
 
-    const int slices_end = last_slice(work, share);
-    for (int slice = first_slice(work, share) + warp; slice < slices_end; slice += WARPS) {
+    for (int slice = segment.begin + warp; slice < segment.end; slice += WARPS) {
       cp_async_wait_$(schedule.stages - 2)(); // this lane's part of the slice has landed
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
@@ -121,9 +124,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
       multiply_probability_value(output, scores, value, lane);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
-    merge(p, work, share, output, rows, warp, lane);
-    if (share.end <= work.unit + work.slices) break;
-    work = next_work(p, work);
+    merge(p, segment, share, output, rows, warp, lane);
+    if (is_last(segment, share)) break;
+    segment = next_segment(p, segment, share);
   }
   cp_async_wait_0(); // nothing may land after the block
 }

@@ -58,9 +58,6 @@ return {
         return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
       end
     end
-    if v.deterministic == "batch" then
-      return false, "deterministic: batch: where keys are split depends on the other sequences of the batch"
-    end
     if mask.walk or mask.dilation then return false, "attention.mask: the tiles of keys that rows see are no range" end
     return true
   end,
@@ -73,6 +70,8 @@ return {
     {name = "slack", values = {0, 8},
      meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks of an SM"},
+    {name = "split", values = {0, 256, 512, 1024, 2048, 4096, 8192},
+     meaning = "a row's keys are split 0: into equal shares of all blocks; else: every so many, whatever the batch"},
     {name = "together", values = {1, 2, 4}, -- no more than the fewest SMs of any device
      meaning = "KV heads whose blocks walk through the keys side by side"},
   },
@@ -84,19 +83,23 @@ return {
     local together = v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
     if v.mask_symbols.h or v.mask_symbols.hk then together = 1 end
     return {tile_m = math.min(rows <= 16 and 16 or rows <= 32 and 32 or 64, most), tile_n = 16,
-            warps = dim <= 128 and 8 or 4, stages = 2, slack = 8, blocks = 1, together = together}
+            warps = dim <= 128 and 8 or 4, stages = 2, slack = 8, blocks = 1,
+            split = v.deterministic == "batch" and 1024 or 0, together = together}
   end,
 
   fallbacks = function(v)
     local list = {}
     for _, try in ipairs{{16, 8, 2}, {16, 4, 3}, {16, 4, 2}, {16, 2, 2}, {16, 1, 2}} do
       list[#list + 1] = {tile_m = try[1], tile_n = 16, warps = try[2], stages = try[3], slack = 8, blocks = 1,
-                         together = 1}
+                         split = v.deterministic == "batch" and 1024 or 0, together = 1}
     end
     return list
   end,
 
   check = function(v, s)
+    if v.deterministic == "batch" and s.split == 0 then
+      return false, "deterministic: batch needs split > 0: equal shares depend on the other sequences"
+    end
     if v.heads_kv % s.together > 0 then return false, "together must divide the number of KV heads" end
     if s.together > 1 and (v.mask_symbols.h or v.mask_symbols.hk) then
       return false, "together > 1 needs a mask that is the same for all heads"
@@ -134,15 +137,19 @@ return {
     add("arrived", "int *")
     add("partial_states", "float2 *")
     add("partial_outputs", "float *")
-    local slots = 2 * s.blocks * s.tile_m -- rows that the blocks of an SM may leave for others
+    -- What a block may leave for others: two parts, one it begins and one it ends; or every part there is.
+    local rows = v.group > s.tile_m and {"len_q"} or {"len_q", s.tile_m // v.group}
+    local places = s.split > 0 and {{"batch"}, {"heads_kv"}, rows, {"len_k", s.split}} or {{"sm_count"}}
+    local counters = s.split > 0 and ceil_div(v.group, s.tile_m) or s.blocks
+    local slots = (s.split > 0 and counters or 2 * s.blocks) * s.tile_m -- rows
     return {
       launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
                    grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks}}, -- as many as there is room for
       params = params,
       regions = {
-        {name = "arrived", bytes = 4 * s.blocks, zeroed = 2, count = {{"sm_count"}}},
-        {name = "partial_states", bytes = 8 * slots, count = {{"sm_count"}}},
-        {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = {{"sm_count"}}},
+        {name = "arrived", bytes = 4 * counters, zeroed = 2, count = places},
+        {name = "partial_states", bytes = 8 * slots, count = places},
+        {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = places},
       },
       aligned16 = true,
       layout = m,

@@ -8,19 +8,20 @@
 // never reaches a result.
 static __device__ __forceinline__ void load_slice(const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
   if (!walk.more) return;
-  const int key_begin = walk.slice * TILE_N, valid = walk.work.view.len_k - key_begin;
+  const work_item &work = walk.segment.work;
+  const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
   //% for _, load in ipairs(loads) do
   { // $(load.what)
     constexpr int CHUNKS = $(load.dim) / 8; // of 16 bytes in a row
     //% if not paged then
-    const unsigned short *from = p.$(load.tensor) + $(load.row)(p, walk.work.view, key_begin, walk.work.hk);
+    const unsigned short *from = p.$(load.tensor) + $(load.row)(p, work.view, key_begin, work.hk);
     //% end
 #pragma unroll
     for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
       //% if paged then
       const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
-      const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, walk.work.hk);
+      const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, work.hk);
       //% end
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
       //% local step = paged and "" or "row * p." .. load.tensor .. "_stride_token + "

@@ -2,7 +2,9 @@
 //% local dtype = variant.dtype_out
 //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
 //% local sink = variant.sink == "per_head"
-// What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their sum.
+//% local fixed = schedule.split > 0
+// What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
+// sum.
 struct row_part {
   float reference, sum;
 };
@@ -60,22 +62,29 @@ static __device__ __forceinline__ void finish_row(
   //% end
 }
 
-// Where the block of a team leaves its part of a work that other teams share: it has at most one that others began, and
-// one that it begins.
-static __device__ __forceinline__ unsigned slot_of(unsigned team, unsigned first_team) {
-  return 2 * (team * TOGETHER + blockIdx.x % TOGETHER) + (team == first_team);
+//% if fixed then
+// Where a block leaves part n of a work that has several.
+static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsigned first_team, unsigned n) {
+  return (work.unit + n) * TOGETHER + blockIdx.x % TOGETHER;
 }
+//% else
+// Where the block of team first_team + n leaves its part of a work that several teams share: a block has at most one
+// that it begins, and one that others began.
+static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsigned first_team, unsigned n) {
+  return 2 * ((first_team + n) * TOGETHER + blockIdx.x % TOGETHER) + (n == 0);
+}
+//% end
 
 constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
 
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
 // keys. All threads, whose writes a block_sync has ordered before.
 static __device__ __forceinline__ void merge_blocks(
-    const qkv_params &p, const work_item &work, unsigned first_team, unsigned last_team) {
+    const qkv_params &p, const work_item &work, unsigned first_team, unsigned parts) {
   unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
   if (threadIdx.x == 0) {
-    int *arrived = p.arrived + first_team * TOGETHER + blockIdx.x % TOGETHER;
-    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)(last_team - first_team);
+    int *arrived = p.arrived + $(fixed and "work.unit" or "first_team") * TOGETHER + blockIdx.x % TOGETHER;
+    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)parts - 1;
     if (*is_last) *arrived = 0; // for the next call
   }
   block_sync();
@@ -85,17 +94,15 @@ static __device__ __forceinline__ void merge_blocks(
   for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += THREADS) {
     const int tile_row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
     if (!row_exists(work, tile_row)) break;
-    const int parts = last_team - first_team + 1;
     row_part all = {minus_infinity(), 0.0f};
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
+    for (unsigned begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
       row_part part[PARTS_AT_ONCE];
       float4 value[PARTS_AT_ONCE];
       float reference = all.reference;
 #pragma unroll
       for (int n = 0; n < PARTS_AT_ONCE; ++n) { // without branches, so that all loads are on their way together
-        const unsigned team = first_team + min(begin + n, parts - 1);
-        const long long from = (long long)slot_of(team, first_team) * TILE_M + tile_row;
+        const long long from = (long long)slot_of(work, first_team, min(begin + n, parts - 1)) * TILE_M + tile_row;
         part[n] = ((const row_part *)p.partial_states)[from];
         value[n] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
       }
@@ -116,19 +123,26 @@ static __device__ __forceinline__ void merge_blocks(
   }
 }
 
-// The warps' results of the block's slices of `work`: to the output, or to a slot when other blocks have a share in the
+// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the
 // rows. The last of them adds up what all left, in the order of the keys.
 static __device__ __forceinline__ void merge(
-    const qkv_params &p, const work_item &work, const block_share &share, float (&output)[ROW_TILES][V_TILES][4],
-    const row_state &rows, int warp, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share,
+    float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp, int lane) {
+  const work_item &work = segment.work;
   row_part *states = (row_part *)(shared_arena() + STATES_OFFSET); // [warp][8 rows]
   float *panel = (float *)(shared_arena() + PANEL_OFFSET);         // [warp][8 rows][column]
+  //% if fixed then
+  constexpr unsigned first_team = 0; // it does not matter
+  const unsigned parts = work.units, n = segment.next - 1 - work.unit;
+  //% else
   const unsigned first_team = team_of(work.unit, share);
-  const unsigned last_team = team_of(work.unit + work.slices - 1, share);
-  const unsigned slot = slot_of(blockIdx.x / TOGETHER, first_team);
-  const bool whole = first_team == last_team;
+  const unsigned parts = team_of(work.unit + work.slices - 1, share) - first_team + 1;
+  const unsigned n = blockIdx.x / TOGETHER - first_team;
+  //% end
+  const unsigned slot = slot_of(work, first_team, n);
+  const bool whole = parts == 1;
   float *partial = p.partial_outputs + (long long)slot * TILE_M * DIM_V;
-  row_part *partial_states = (row_part *)p.partial_states + slot * TILE_M;
+  row_part *partial_states = (row_part *)p.partial_states + (long long)slot * TILE_M;
 
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -171,5 +185,5 @@ static __device__ __forceinline__ void merge(
       }
       block_sync(); // the panel and the states may be written again
     }
-  if (!whole) merge_blocks(p, work, first_team, last_team);
+  if (!whole) merge_blocks(p, work, first_team, parts);
 }

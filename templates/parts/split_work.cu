@@ -1,7 +1,10 @@
-//%% Work of blocks that split keys among them: all slices of all tiles of rows, numbered, in equal shares.
+//%% Work of blocks that split keys among them: all slices of all tiles of rows, numbered, in equal shares; or, where a
+//%% row's bits must not depend on the other sequences, all parts of SPLIT keys of a tile of rows.
+//% local units = schedule.split > 0 and "work.units" or "work.slices"
+//% local unit = schedule.split > 0 and "part" or "slice"
 //% local view = library("attention").view(mask, variant)
 //% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
-//% local together = schedule.together
+//% local together, fixed = schedule.together, schedule.split > 0
 //% local groups = variant.heads_kv // together -- of KV heads
 //% local alike = by_head and 1 or groups -- neighbouring works with as many slices
 //% local times = alike > 1 and " * " .. alike or ""
@@ -14,18 +17,23 @@ struct work_item {
   sequence_view view;
   tile_range tiles; // slices
   unsigned slices;  // 0: the sequence has no such rows
-  unsigned unit;    // number of the first of them, among those of all work
+  //% if fixed then
+  unsigned units;   // parts of PART slices
+  unsigned unit;    // number of the first part, among those of all work
+  //% else
+  unsigned unit;    // number of the first slice, among those of all work
+  //% end
 };
 
 //% if together > 1 then
-// The slices that a team of TOGETHER blocks works on, by number. Each block has a KV head of its own, so that a key's
+// The $(unit)s that a team of TOGETHER blocks works on, by number. Each block has a KV head of its own, so that a key's
 // rows of these heads, which are neighbours in memory, are read at about the same time.
 //% else
-// The slices that a team works on, by number. A team is one block.
+// The $(unit)s that a team works on, by number. A team is one block.
 //% end
 struct block_share {
   unsigned begin, end;
-  unsigned units, teams; // slices of all; teams that have a share
+  unsigned units, teams; // $(unit)s of all; teams that have a share
 };
 
 static __device__ __forceinline__ unsigned row_blocks(const qkv_params &p) {
@@ -48,71 +56,82 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   work.tiles = visible_tiles(p, work.row_begin / GROUP, $(view.argument == "view" and "view" or "view.position"),
                              work.hk * GROUP, work.hk, work.b);
   work.slices = work.row_begin < view.len_q * GROUP ? max(work.tiles.end - work.tiles.begin, 1) : 0;
+  //% if fixed then
+  work.units = (work.slices + PART - 1) / PART;
+  //% end
   return work;
 }
 
 // The next one that has a slice. There must be one.
 static __device__ __forceinline__ work_item next_work(const qkv_params &p, work_item work) {
-  do work = work_of(p, work.number + 1, work.unit + work.slices);
+  do work = work_of(p, work.number + 1, work.unit + $(units));
   while (work.slices == 0);
   return work;
 }
 
 //% if alike == 1 then
-// Slices of work `number`.
+// $(unit == "part" and "Parts" or "Slices") of work `number`.
 //% else
-// Slices of work `number` and its like: the $(groups) of one tile of rows.
+// $(unit == "part" and "Parts" or "Slices") of work `number` and its like: the $(groups) of one tile of rows.
 //% end
-static __device__ __forceinline__ unsigned count_slices(const qkv_params &p, unsigned number) {
-  return number < work_count(p) ? work_of(p, number, 0).slices$(times) : 0;
+static __device__ __forceinline__ unsigned count_units(const qkv_params &p, unsigned number) {
+  return number < work_count(p) ? work_of(p, number, 0)$(units:sub(5))$(times) : 0;
 }
 
-// The first slice of a team.
+// The first $(unit) of a team.
 static __device__ __forceinline__ unsigned share_begin(unsigned team, const block_share &share) {
   return (unsigned long long)team * share.units / share.teams;
 }
-// The team whose share has slice `unit`.
+// The team whose share has $(unit) `unit`.
 static __device__ __forceinline__ unsigned team_of(unsigned unit, const block_share &share) {
   return (((unsigned long long)unit + 1) * share.teams - 1) / share.units;
 }
 
+//% if fixed then
+// All lanes of a warp.
+//% else
 // All lanes of a warp. No team has less than a slice for each warp of a block, unless there are too few.
+//% end
 static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
   //% if uniform then
-  unsigned units = count_slices(p, 0) * p.batch;
+  unsigned units = count_units(p, 0) * p.batch;
   if (row_blocks(p) > 1) {
     units = 0;
     for (unsigned number = lane$(times); number < work_count(p); number += $(32 * alike))
-      units += count_slices(p, number);
+      units += count_units(p, number);
     units = warp_add_i32(units);
   }
   //% else
   unsigned units = 0;
   for (unsigned number = lane$(times); number < work_count(p); number += $(32 * alike))
-    units += count_slices(p, number);
+    units += count_units(p, number);
   units = warp_add_i32(units);
   //% end
   const unsigned team = blockIdx.x / TOGETHER;
   block_share share;
   share.units = units;
+  //% if fixed then
+  share.teams = min(gridDim.x / TOGETHER, units);
+  //% else
   share.teams = min(gridDim.x / TOGETHER, (units + WARPS - 1) / WARPS);
+  //% end
   const bool works = team < share.teams;
   share.begin = works ? share_begin(team, share) : 0;
   share.end = works ? share_begin(team + 1, share) : 0;
   return share;
 }
 
-// The work that slice `unit` belongs to. All lanes of a warp.
+// The work that $(unit) `unit` belongs to. All lanes of a warp.
 static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsigned unit, int lane) {
   //% if uniform then
   if (row_blocks(p) == 1) { // every work has as many
-    const unsigned slices = work_of(p, 0, 0).slices;
-    return work_of(p, unit / slices, unit / slices * slices);
+    const unsigned each = work_of(p, 0, 0)$(units:sub(5));
+    return work_of(p, unit / each, unit / each * each);
   }
   //% end
-  unsigned before = 0, number = 0; // slices of the work before `number`
+  unsigned before = 0, number = 0; // $(unit)s of the work before `number`
   for (;;) {
-    const unsigned own = count_slices(p, number + lane$(times));
+    const unsigned own = count_units(p, number + lane$(times));
     unsigned sum = own; // with the lanes before
     for (int step = 1; step < 32; step *= 2) {
       const unsigned other = shuffle_i32(sum, lane - step);
@@ -128,24 +147,54 @@ static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsig
   }
   work_item work = work_of(p, number, before);
   //% if alike > 1 then
-  const unsigned heads = (unit - before) / work.slices;
-  work.number += heads, work.hk += heads * TOGETHER, work.unit += heads * work.slices;
+  const unsigned heads = (unit - before) / $(units);
+  work.number += heads, work.hk += heads * TOGETHER, work.unit += heads * $(units);
   //% end
   return work;
 }
 
-// Of a work's slices, those of the block's share.
-static __device__ __forceinline__ int first_slice(const work_item &work, const block_share &share) {
-  return work.tiles.begin + (int)(max(share.begin, work.unit) - work.unit);
-}
-static __device__ __forceinline__ int last_slice(const work_item &work, const block_share &share) { // one past it
-  return work.tiles.begin + (int)(min(share.end, work.unit + work.slices) - work.unit);
+// The slices of one work that a block takes at a time, before its warps' results are merged.
+struct work_segment {
+  work_item work;
+  int begin, end; // slices
+  unsigned next;  // the $(unit) after it
+};
+
+// From $(unit) `unit` of the work on.
+static __device__ __forceinline__ work_segment segment_of(
+    const work_item &work, unsigned unit, const block_share &share) {
+  work_segment segment;
+  segment.work = work;
+  //% if fixed then
+  const unsigned first = (unit - work.unit) * PART;
+  segment.begin = work.tiles.begin + (int)first;
+  segment.end = work.tiles.begin + (int)min(first + PART, work.slices);
+  segment.next = unit + 1;
+  //% else
+  segment.next = min(share.end, work.unit + work.slices);
+  segment.begin = work.tiles.begin + (int)(unit - work.unit);
+  segment.end = work.tiles.begin + (int)(segment.next - work.unit);
+  //% end
+  return segment;
 }
 
-// A warp's slices, one after the other, over all the work of the block.
+static __device__ __forceinline__ bool is_last(const work_segment &segment, const block_share &share) {
+  return segment.next >= share.end;
+}
+static __device__ __forceinline__ work_segment next_segment(
+    const qkv_params &p, const work_segment &segment, const block_share &share) {
+  //% if fixed then
+  const bool goes_on = segment.next < segment.work.unit + segment.work.units;
+  return segment_of(goes_on ? segment.work : next_work(p, segment.work), segment.next, share);
+  //% else
+  return segment_of(next_work(p, segment.work), segment.next, share);
+  //% end
+}
+
+// A warp's slices, one after the other, over all segments of the block.
 struct slice_walk {
-  work_item work;
-  int slice, end;
+  work_segment segment;
+  int slice;
   bool more;
   //% if variant.layout_kv == "paged" then
   int page; // of the slice's key number `lane`, where a slice has several pages
@@ -155,8 +204,9 @@ struct slice_walk {
 //% if variant.layout_kv == "paged" then
 // The pages of the slice's keys are looked up ahead of its copies.
 static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
+  const sequence_view &view = walk.segment.work.view;
   const int k = walk.slice * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
-  walk.page = k < walk.work.view.len_k ? key_page(walk.work.view, k) : 0;
+  walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 
 //% end
@@ -165,13 +215,13 @@ static __device__ __forceinline__ void next_slice(
     const qkv_params &p, slice_walk &walk, const block_share &share, int warp, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
-  while (walk.slice >= walk.end) {
-    if (share.end <= walk.work.unit + walk.work.slices) {
+  while (walk.slice >= walk.segment.end) {
+    if (is_last(walk.segment, share)) {
       walk.more = false;
       return;
     }
-    walk.work = next_work(p, walk.work);
-    walk.slice = walk.work.tiles.begin + warp, walk.end = last_slice(walk.work, share);
+    walk.segment = next_segment(p, walk.segment, share);
+    walk.slice = walk.segment.begin + warp;
   }
   //% if variant.layout_kv == "paged" then
   find_page(walk, lane);
@@ -179,10 +229,9 @@ static __device__ __forceinline__ void next_slice(
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_item &work, const block_share &share, int warp, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int warp, int lane) {
   slice_walk walk;
-  walk.work = work, walk.more = true;
-  walk.slice = first_slice(work, share) + warp, walk.end = last_slice(work, share);
+  walk.segment = segment, walk.slice = segment.begin + warp, walk.more = true;
   next_slice(p, walk, share, warp, 0, lane);
   return walk;
 }

@@ -278,6 +278,8 @@ static const row decode_rows[] = {
     {false, "pages", DECODE "dim={64,72} dimv=64 hq=4 hk=2 b=5 lq=1 lk=700 seq={paged,ragged_paged} {page=1,page=3 order=hnd table=csr,page=16 order=hnd,page=17,page=64 table=csr,page=256} mask='window(400, 0)'"},
     {false, "pages and wide slices", DECODE "dim=32 hq=4 hk=2 b=5 lq=2 lk=300 seq=ragged_paged {page=16 sched='tile_n=32',page=17 sched='tile_n=32',page=64 sched='tile_n=64'} mask='causal'"},
     {false, "schedules", DECODE "dim={32,64,128,256} hq=16 hk=4 b=3 lq={1,9} lk=333 mask='causal' check=schedules"},
+    {false, "parts of so many keys, whatever the batch", DECODE "dim=64 hq=8 hk=2 b=5 lq=3 lk=700 sched='split=256' {seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=3 order=hnd} mask={'causal','window(400, 0)'} sink=mixed outputs=all check={sequences,batch_mates}"},
+    {false, "parts of so many keys, whatever the batch", DECODE "dim=64 {hq=8 hk=2,hq=71 hk=1} b=3 lq={1,20} lk={700,1025} sched='split=512' mask='causal' check={reference,batch_mates}"},
     {false, "again", DECODE "dim=64 hq=8 hk=2 b=3 lq=1 lk=2000 mask='causal' check=repeat"},
     {false, "poison behind the tensors", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
     {false, "keys no row sees", DECODE "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},

@@ -28,7 +28,7 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=16,tile_n=16,warps=8,stages=2,slack=8,blocks=1,together=2
+// schedule: tile_m=16,tile_n=16,warps=8,stages=2,slack=8,blocks=1,split=0,together=2
 // resources: 91648 bytes of shared memory, 256 threads, about 104 registers a thread
 // shared memory, bytes:
 //   K and V      0 .. 73728   8 x 2 x 16 rows of 72 and 72 elements
@@ -343,7 +343,7 @@ struct work_item {
   sequence_view view;
   tile_range tiles; // slices
   unsigned slices;  // 0: the sequence has no such rows
-  unsigned unit;    // number of the first of them, among those of all work
+  unsigned unit;    // number of the first slice, among those of all work
 };
 
 // The slices that a team of TOGETHER blocks works on, by number. Each block has a KV head of its own, so that a key's
@@ -384,7 +384,7 @@ static __device__ __forceinline__ work_item next_work(const qkv_params &p, work_
 }
 
 // Slices of work `number`.
-static __device__ __forceinline__ unsigned count_slices(const qkv_params &p, unsigned number) {
+static __device__ __forceinline__ unsigned count_units(const qkv_params &p, unsigned number) {
   return number < work_count(p) ? work_of(p, number, 0).slices : 0;
 }
 
@@ -401,7 +401,7 @@ static __device__ __forceinline__ unsigned team_of(unsigned unit, const block_sh
 static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
   unsigned units = 0;
   for (unsigned number = lane; number < work_count(p); number += 32)
-    units += count_slices(p, number);
+    units += count_units(p, number);
   units = warp_add_i32(units);
   const unsigned team = blockIdx.x / TOGETHER;
   block_share share;
@@ -417,7 +417,7 @@ static __device__ __forceinline__ block_share share_of_block(const qkv_params &p
 static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsigned unit, int lane) {
   unsigned before = 0, number = 0; // slices of the work before `number`
   for (;;) {
-    const unsigned own = count_slices(p, number + lane);
+    const unsigned own = count_units(p, number + lane);
     unsigned sum = own; // with the lanes before
     for (int step = 1; step < 32; step *= 2) {
       const unsigned other = shuffle_i32(sum, lane - step);
@@ -435,26 +435,45 @@ static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsig
   return work;
 }
 
-// Of a work's slices, those of the block's share.
-static __device__ __forceinline__ int first_slice(const work_item &work, const block_share &share) {
-  return work.tiles.begin + (int)(max(share.begin, work.unit) - work.unit);
-}
-static __device__ __forceinline__ int last_slice(const work_item &work, const block_share &share) { // one past it
-  return work.tiles.begin + (int)(min(share.end, work.unit + work.slices) - work.unit);
+// The slices of one work that a block takes at a time, before its warps' results are merged.
+struct work_segment {
+  work_item work;
+  int begin, end; // slices
+  unsigned next;  // the slice after it
+};
+
+// From slice `unit` of the work on.
+static __device__ __forceinline__ work_segment segment_of(
+    const work_item &work, unsigned unit, const block_share &share) {
+  work_segment segment;
+  segment.work = work;
+  segment.next = min(share.end, work.unit + work.slices);
+  segment.begin = work.tiles.begin + (int)(unit - work.unit);
+  segment.end = work.tiles.begin + (int)(segment.next - work.unit);
+  return segment;
 }
 
-// A warp's slices, one after the other, over all the work of the block.
+static __device__ __forceinline__ bool is_last(const work_segment &segment, const block_share &share) {
+  return segment.next >= share.end;
+}
+static __device__ __forceinline__ work_segment next_segment(
+    const qkv_params &p, const work_segment &segment, const block_share &share) {
+  return segment_of(next_work(p, segment.work), segment.next, share);
+}
+
+// A warp's slices, one after the other, over all segments of the block.
 struct slice_walk {
-  work_item work;
-  int slice, end;
+  work_segment segment;
+  int slice;
   bool more;
   int page; // of the slice's key number `lane`, where a slice has several pages
 };
 
 // The pages of the slice's keys are looked up ahead of its copies.
 static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
+  const sequence_view &view = walk.segment.work.view;
   const int k = walk.slice * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
-  walk.page = k < walk.work.view.len_k ? key_page(walk.work.view, k) : 0;
+  walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 
 // Goes on by so many slices, 0 or all the warps'.
@@ -462,22 +481,21 @@ static __device__ __forceinline__ void next_slice(
     const qkv_params &p, slice_walk &walk, const block_share &share, int warp, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
-  while (walk.slice >= walk.end) {
-    if (share.end <= walk.work.unit + walk.work.slices) {
+  while (walk.slice >= walk.segment.end) {
+    if (is_last(walk.segment, share)) {
       walk.more = false;
       return;
     }
-    walk.work = next_work(p, walk.work);
-    walk.slice = walk.work.tiles.begin + warp, walk.end = last_slice(walk.work, share);
+    walk.segment = next_segment(p, walk.segment, share);
+    walk.slice = walk.segment.begin + warp;
   }
   find_page(walk, lane);
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_item &work, const block_share &share, int warp, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int warp, int lane) {
   slice_walk walk;
-  walk.work = work, walk.more = true;
-  walk.slice = first_slice(work, share) + warp, walk.end = last_slice(work, share);
+  walk.segment = segment, walk.slice = segment.begin + warp, walk.more = true;
   next_slice(p, walk, share, warp, 0, lane);
   return walk;
 }
@@ -486,14 +504,15 @@ static __device__ __forceinline__ slice_walk start_slices(
 // never reaches a result.
 static __device__ __forceinline__ void load_slice(const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
   if (!walk.more) return;
-  const int key_begin = walk.slice * TILE_N, valid = walk.work.view.len_k - key_begin;
+  const work_item &work = walk.segment.work;
+  const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
   { // keys
     constexpr int CHUNKS = DIM_QK / 8; // of 16 bytes in a row
 #pragma unroll
     for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
       const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
-      const unsigned short *from = p.k + key_row_of_page(p, page, key_begin + row, walk.work.hk);
+      const unsigned short *from = p.k + key_row_of_page(p, page, key_begin + row, work.hk);
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
       cp_async_16_zfill(to + (row * PITCH_K + column) * 2, from + column,
                         row < valid ? 16 : 0);
@@ -505,7 +524,7 @@ static __device__ __forceinline__ void load_slice(const qkv_params &p, const sli
     for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
       const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
-      const unsigned short *from = p.v + value_row_of_page(p, page, key_begin + row, walk.work.hk);
+      const unsigned short *from = p.v + value_row_of_page(p, page, key_begin + row, work.hk);
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
       cp_async_16_zfill(to + K_BYTES + (row * PITCH_V + column) * 2, from + column,
                         row < valid ? 16 : 0);
@@ -745,7 +764,7 @@ static __device__ __forceinline__ void exponentiate(
 
 
 // What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
-//     sum.
+// sum.
 struct row_part {
   float reference, sum;
 };
@@ -781,10 +800,10 @@ static __device__ __forceinline__ void finish_row(
   p.lse[lse_row(p, work.view, i, h)] = lse;
 }
 
-// Where the block of a team leaves its part of a work that other teams share: it has at most one that others began, and
-// one that it begins.
-static __device__ __forceinline__ unsigned slot_of(unsigned team, unsigned first_team) {
-  return 2 * (team * TOGETHER + blockIdx.x % TOGETHER) + (team == first_team);
+// Where the block of team first_team + n leaves its part of a work that several teams share: a block has at most one
+// that it begins, and one that others began.
+static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsigned first_team, unsigned n) {
+  return 2 * ((first_team + n) * TOGETHER + blockIdx.x % TOGETHER) + (n == 0);
 }
 
 constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
@@ -792,11 +811,11 @@ constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
 // keys. All threads, whose writes a block_sync has ordered before.
 static __device__ __forceinline__ void merge_blocks(
-    const qkv_params &p, const work_item &work, unsigned first_team, unsigned last_team) {
+    const qkv_params &p, const work_item &work, unsigned first_team, unsigned parts) {
   unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
   if (threadIdx.x == 0) {
     int *arrived = p.arrived + first_team * TOGETHER + blockIdx.x % TOGETHER;
-    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)(last_team - first_team);
+    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)parts - 1;
     if (*is_last) *arrived = 0; // for the next call
   }
   block_sync();
@@ -806,17 +825,15 @@ static __device__ __forceinline__ void merge_blocks(
   for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += THREADS) {
     const int tile_row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
     if (!row_exists(work, tile_row)) break;
-    const int parts = last_team - first_team + 1;
     row_part all = {minus_infinity(), 0.0f};
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
+    for (unsigned begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
       row_part part[PARTS_AT_ONCE];
       float4 value[PARTS_AT_ONCE];
       float reference = all.reference;
 #pragma unroll
       for (int n = 0; n < PARTS_AT_ONCE; ++n) { // without branches, so that all loads are on their way together
-        const unsigned team = first_team + min(begin + n, parts - 1);
-        const long long from = (long long)slot_of(team, first_team) * TILE_M + tile_row;
+        const long long from = (long long)slot_of(work, first_team, min(begin + n, parts - 1)) * TILE_M + tile_row;
         part[n] = ((const row_part *)p.partial_states)[from];
         value[n] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
       }
@@ -837,19 +854,21 @@ static __device__ __forceinline__ void merge_blocks(
   }
 }
 
-// The warps' results of the block's slices of `work`: to the output, or to a slot when other blocks have a share in the
+// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the
 // rows. The last of them adds up what all left, in the order of the keys.
 static __device__ __forceinline__ void merge(
-    const qkv_params &p, const work_item &work, const block_share &share, float (&output)[ROW_TILES][V_TILES][4],
-    const row_state &rows, int warp, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share,
+    float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp, int lane) {
+  const work_item &work = segment.work;
   row_part *states = (row_part *)(shared_arena() + STATES_OFFSET); // [warp][8 rows]
   float *panel = (float *)(shared_arena() + PANEL_OFFSET);         // [warp][8 rows][column]
   const unsigned first_team = team_of(work.unit, share);
-  const unsigned last_team = team_of(work.unit + work.slices - 1, share);
-  const unsigned slot = slot_of(blockIdx.x / TOGETHER, first_team);
-  const bool whole = first_team == last_team;
+  const unsigned parts = team_of(work.unit + work.slices - 1, share) - first_team + 1;
+  const unsigned n = blockIdx.x / TOGETHER - first_team;
+  const unsigned slot = slot_of(work, first_team, n);
+  const bool whole = parts == 1;
   float *partial = p.partial_outputs + (long long)slot * TILE_M * DIM_V;
-  row_part *partial_states = (row_part *)p.partial_states + slot * TILE_M;
+  row_part *partial_states = (row_part *)p.partial_states + (long long)slot * TILE_M;
 
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
@@ -892,7 +911,7 @@ static __device__ __forceinline__ void merge(
       }
       block_sync(); // the panel and the states may be written again
     }
-  if (!whole) merge_blocks(p, work, first_team, last_team);
+  if (!whole) merge_blocks(p, work, first_team, parts);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
@@ -901,8 +920,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   if (share.begin >= share.end) return;
 
   const unsigned ring = smem_addr(shared_arena()) + warp * RING_BYTES;
-  work_item work = find_work(p, share.begin, lane);
-  slice_walk ahead = start_slices(p, work, share, warp, lane); // what is loaded is ahead
+  work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  slice_walk ahead = start_slices(p, segment, share, warp, lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);
     next_slice(p, ahead, share, warp, WARPS, lane);
@@ -910,7 +929,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   }
 
   int stage = 0;
-  for (;;) { // tiles of rows
+  for (;;) { // segments
+    const work_item &work = segment.work;
     const int h = work.hk * GROUP;
     const sequence_view &view = work.view;
     const packed_row first_row = {0, (unsigned)work.row_begin};
@@ -921,8 +941,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     clear_output(output);
     start_rows(rows);
 
-    const int slices_end = last_slice(work, share);
-    for (int slice = first_slice(work, share) + warp; slice < slices_end; slice += WARPS) {
+    for (int slice = segment.begin + warp; slice < segment.end; slice += WARPS) {
       cp_async_wait_0(); // this lane's part of the slice has landed
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
@@ -941,9 +960,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
       multiply_probability_value(output, scores, value, lane);
       stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
-    merge(p, work, share, output, rows, warp, lane);
-    if (share.end <= work.unit + work.slices) break;
-    work = next_work(p, work);
+    merge(p, segment, share, output, rows, warp, lane);
+    if (is_last(segment, share)) break;
+    segment = next_segment(p, segment, share);
   }
   cp_async_wait_0(); // nothing may land after the block
 }
