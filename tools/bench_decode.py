@@ -3,10 +3,12 @@
 
     python3 tools/bench_decode.py                        # the grid
     python3 tools/bench_decode.py --case 64x4096 --heads 32/8 --schedule warps=8,stages=4 --schedule warps=4,stages=3
+    python3 tools/bench_decode.py --case 64x4096 --page 16 --page 1     # pages in random order against one allocation
+    python3 tools/bench_decode.py --mixed 4x131072+40x2048              # lengths of one batch
 
 Launches are replays of a CUDA graph over input sets that together exceed the L2 cache, in turns with the peers
-(bench/rounds.py); a ratio is the median over the rounds of a peer's time over ours, so above 1 ours is faster. `read` is
-a Triton kernel that reads as many bytes and keeps nothing: `bandwidth` is its time over ours. `ours_first` is a call
+(bench/rounds.py); a ratio is the median over the rounds of a peer's time over ours, so above 1 ours is faster. `read`
+is a Triton kernel that reads as many bytes and keeps nothing: `bandwidth` is its time over ours. `ours_first` is a call
 that does not say reuse_plan. Writes CSV with --csv. Needs a GPU, torch and Triton."""
 
 import argparse
@@ -35,7 +37,10 @@ attention:
   heads: {q: %d, kv: %d}
   dim: %d
   dtype: bf16
-  mask: causal
+  mask: %s
+  sink: %s
+layout: {q: dense, kv: %s}
+deterministic: %s
 """
 GRID = [(16, 32768), (64, 4096), (64, 16384), (128, 8192)] + [(1, n) for n in (1024, 4096, 16384, 32768, 131072)]
 L2_BYTES = 160 << 20  # of all input sets at least: three times the cache
@@ -77,18 +82,40 @@ class Bench:
             made.append((q, both[0], both[1]))
         return made
 
-    def ours(self, text, sets, schedule, reuse=True):
-        batch, length = sets[0][1].shape[:2]
+    def spec(self, heads_q, heads_kv, dim, kv="dense"):
+        o = self.options
+        return SPEC % (heads_q, heads_kv, dim, o.mask, "per_head" if o.sink else "none", kv,
+                       "batch" if o.batch_invariant else "false")
+
+    def ours(self, text, sets, schedule, reuse=True, **more):
+        """Launches over the input sets, and functions that run them on the stream of the moment."""
+        batch, length = sets[0][0].shape[0], more.pop("length", sets[0][1].shape[1])
         op = self.engine.prepare(text, batch=batch, len_q=1, len_k=length, aligned_only=True, phase="decode",
                                  schedule=schedule, family=self.options.family)
         memory = torch.full((max(op.workspace_bytes, 16),), 255, dtype=torch.uint8, device="cuda")
         workspace = (memory.data_ptr(), op.workspace_bytes)
+        if self.options.sink:
+            more["sink"] = torch.zeros(sets[0][0].shape[2], device="cuda")
         launches = []
         for q, k, v in sets:
-            first = op.bind(q, k, v, workspace=workspace)
-            first()
-            launches.append(op.bind(q, k, v, workspace=workspace, reuse_plan=reuse))
+            op.bind(q, k, v, workspace=workspace, **more)()
+            launches.append(op.bind(q, k, v, workspace=workspace, reuse_plan=reuse, **more))
         return launches, [lambda one=one, keep=memory: one(torch.cuda.current_stream()) for one in launches]
+
+    def paged(self, text, sets, schedule, page):
+        """The same keys in pages of `page` tokens, in random order."""
+        (batch, length), tables, made = sets[0][1].shape[:2], None, []
+        columns = -(-length // page)
+        order = torch.randperm(batch * columns, device="cuda", dtype=torch.int32)
+        for q, k, v in sets:
+            pages = []
+            for tensor in (k, v):
+                full = torch.nn.functional.pad(tensor, (0, 0, 0, 0, 0, columns * page - length))
+                full = full.reshape(batch * columns, page, *tensor.shape[2:])
+                pages.append(torch.empty_like(full).index_copy_(0, order.long(), full))
+            made.append((q, *pages))
+        lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+        return self.ours(text, made, schedule, length=length, seqlens_k=lengths, page_table=order.view(batch, columns))
 
     def cudnn(self, sets):
         def make(q, k, v):
@@ -106,7 +133,7 @@ class Bench:
                                                              num_splits=0) for q, k, v in sets]
 
     def measure(self, batch, length, heads_q, heads_kv, dim):
-        text = SPEC % (heads_q, heads_kv, dim)
+        text = self.spec(heads_q, heads_kv, dim)
         sets = self.sets(batch, length, heads_q, heads_kv, dim)
         contestants, found = {}, {}
         q, k, v = sets[0]
@@ -126,11 +153,21 @@ class Bench:
                 result.fill_(float("nan"))
                 launch()
                 difference = ((result.float() - wanted).norm() / wanted.norm()).item()
-                if not difference < 0.01:
+                if not difference < 0.01 and self.options.mask == "causal" and not self.options.sink:
                     found[name + "_wrong"] = difference
         if not self.options.schedule:
             contestants["ours_first"] = self.ours(text, sets, None, reuse=False)[1]
+        for page in self.options.page:
+            kv = "{paged: {page: %d, order: nhd}}" % page
+            spec = self.spec(heads_q, heads_kv, dim, kv)
+            launches, contestants["page_%d" % page] = self.paged(spec, sets, None, page)
+            launches[0]()
+            result = launches[0].result
+            other = (result[0] if isinstance(result, tuple) else result).float()
+            found["page_%d_difference" % page] = ((other - wanted).norm() / wanted.norm()).item()
         contestants["read"] = [reader(k, v, self.kept) for q, k, v in sets]
+        if self.options.mask != "causal" or self.options.sink:
+            self.options.peers = []
         for name, make in (("cudnn", lambda: self.cudnn(sets)), ("fa3", lambda: self.flash3(sets, dim ** -0.5))):
             if name in self.options.peers:
                 try:
@@ -155,6 +192,32 @@ class Bench:
         return found
 
 
+    def mixed(self, parts, heads_q, heads_kv, dim):
+        """Sequences of several lengths in one padded cache, against reading as many bytes."""
+        lengths = torch.tensor([length for count, length in parts for _ in range(count)], dtype=torch.int32,
+                               device="cuda")
+        lengths = lengths[torch.randperm(len(lengths), device="cuda")]
+        batch, total, page = len(lengths), int(lengths.sum()), 64
+        columns = -(-int(lengths.max()) // page)
+        used = (lengths + page - 1) // page
+        table, at = torch.zeros(batch, columns, dtype=torch.int32, device="cuda"), 0
+        order = torch.randperm(int(used.sum()), device="cuda", dtype=torch.int32)
+        for b in range(batch):
+            table[b, :used[b]], at = order[at:at + used[b]], at + int(used[b])
+        both = torch.randn(2, len(order), page, heads_kv, dim, device="cuda", dtype=torch.bfloat16)
+        q = torch.randn(batch, 1, heads_q, dim, device="cuda", dtype=torch.bfloat16)
+        text = self.spec(heads_q, heads_kv, dim, "{paged: {page: %d, order: nhd}}" % page)
+        launches, ours = self.ours(text, [(q, both[0], both[1])], None, length=int(lengths.max()), seqlens_k=lengths,
+                                   page_table=table)
+        contestants = {"ours": ours, "read": [reader(both[0], both[1], self.kept)]}
+        timed = {name: Replayed(torch, runs, self.machine, self.options.slice) for name, runs in contestants.items()}
+        slices = rounds.alternate(timed, self.options.rounds, warm_up=1)
+        times = {key: [one.mean for one in made] for key, made in slices.items()}
+        us = stats.quantile(times["ours"], 0.5) * 1e6
+        return {"us": us, "tbps": 4 * total * heads_kv * dim / us * 1e-6,
+                "bandwidth": stats.quantile([r / o for r, o in zip(times["read"], times["ours"])], 0.5)}
+
+
 def pair(text, by):
     return tuple(int(part) for part in text.split(by))
 
@@ -164,6 +227,12 @@ def main():
     parser.add_argument("--case", action="append", type=lambda text: pair(text, "x"), help="BATCHxLENGTH")
     parser.add_argument("--heads", action="append", type=lambda text: pair(text, "/"), help="QUERY/KV; default 32/8")
     parser.add_argument("--hnd", action="store_true", help="the keys of a head follow each other in memory")
+    parser.add_argument("--page", action="append", type=int, default=[], help="also in pages of so many tokens")
+    parser.add_argument("--mixed", action="append", default=[], metavar="COUNTxLENGTH+...",
+                        type=lambda text: [pair(part, "x") for part in text.split("+")])
+    parser.add_argument("--mask", default="causal")
+    parser.add_argument("--sink", action="store_true")
+    parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--family")
     parser.add_argument("--schedule", action="append", default=[], help="several: the first is `ours`")
@@ -174,7 +243,11 @@ def main():
     options = parser.parse_args()
     bench, rows = Bench(options), []
     for heads_q, heads_kv in options.heads or [(32, 8)]:
-        for batch, length in options.case or GRID:
+        for parts in options.mixed:
+            found = bench.mixed(parts, heads_q, heads_kv, options.dim)
+            rows.append(dict(batch=sum(count for count, _ in parts), heads_q=heads_q, heads_kv=heads_kv, **found))
+            print("mixed %s %s" % (parts, found), flush=True)
+        for batch, length in options.case or ([] if options.mixed else GRID):
             torch.manual_seed(0)
             try:
                 found = bench.measure(batch, length, heads_q, heads_kv, options.dim)

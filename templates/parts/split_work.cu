@@ -8,7 +8,7 @@
 //% local groups = variant.heads_kv // together -- of KV heads
 //% local alike = by_head and 1 or groups -- neighbouring works with as many slices
 //% local times = alike > 1 and " * " .. alike or ""
-//% local uniform = not by_head and not variant.mask_symbols.b and not view.sequences -- sequences see as many keys
+//% local same_keys = not variant.mask_symbols.b and not view.sequences -- all sequences see as many
 // The rows from row_begin on of one KV head of one sequence, and the slices of keys that some of them see: at least
 // one, since rows that see nothing have outputs, too.
 struct work_item {
@@ -82,39 +82,49 @@ static __device__ __forceinline__ unsigned count_units(const qkv_params &p, unsi
 static __device__ __forceinline__ unsigned share_begin(unsigned team, const block_share &share) {
   return (unsigned long long)team * share.units / share.teams;
 }
+//% if not fixed then
 // The team whose share has $(unit) `unit`.
 static __device__ __forceinline__ unsigned team_of(unsigned unit, const block_share &share) {
   return (((unsigned long long)unit + 1) * share.teams - 1) / share.units;
 }
-
-//% if fixed then
-// All lanes of a warp.
-//% else
-// All lanes of a warp. No team has less than a slice for each warp of a block, unless there are too few.
 //% end
-static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
-  //% if uniform then
-  unsigned units = count_units(p, 0) * p.batch;
-  if (row_blocks(p) > 1) {
-    units = 0;
-    for (unsigned number = lane$(times); number < work_count(p); number += $(32 * alike))
-      units += count_units(p, number);
-    units = warp_add_i32(units);
-  }
-  //% else
+
+//% if not by_head then
+// Whether it is clear without looking that all work has as many $(unit)s.
+static __device__ __forceinline__ bool all_alike(const qkv_params &p) {
+  return row_blocks(p) == 1$(same_keys and "" or " && p.batch == 1");
+}
+
+//% end
+// The $(unit)s of all work. All lanes of a warp.
+static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int lane) {
+  //% if not by_head then
+  if (all_alike(p)) return count_units(p, 0) * p.batch;
+  //% end
   unsigned units = 0;
   for (unsigned number = lane$(times); number < work_count(p); number += $(32 * alike))
     units += count_units(p, number);
-  units = warp_add_i32(units);
+  return warp_add_i32(units);
+}
+
+//% if not fixed then
+// Teams in so many places: none with less than a slice for each warp of a block, and none with two works where works are
+// few, since a merge then takes as long as the keys.
+static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
+  //% if not by_head then
+  const unsigned works = work_count(p);
+  if (all_alike(p) && 4 * works <= places) places = places / works * works;
   //% end
-  const unsigned team = blockIdx.x / TOGETHER;
+  return min(places, (units + WARPS - 1) / WARPS);
+}
+
+//% end
+// All lanes of a warp.
+static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
+  const unsigned team = blockIdx.x / TOGETHER, places = gridDim.x / TOGETHER;
   block_share share;
-  share.units = units;
-  //% if fixed then
-  share.teams = min(gridDim.x / TOGETHER, units);
-  //% else
-  share.teams = min(gridDim.x / TOGETHER, (units + WARPS - 1) / WARPS);
-  //% end
+  share.units = count_all(p, lane);
+  share.teams = $(fixed and "min(places, share.units)" or "count_teams(p, places, share.units)");
   const bool works = team < share.teams;
   share.begin = works ? share_begin(team, share) : 0;
   share.end = works ? share_begin(team + 1, share) : 0;
@@ -123,8 +133,8 @@ static __device__ __forceinline__ block_share share_of_block(const qkv_params &p
 
 // The work that $(unit) `unit` belongs to. All lanes of a warp.
 static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsigned unit, int lane) {
-  //% if uniform then
-  if (row_blocks(p) == 1) { // every work has as many
+  //% if not by_head then
+  if (all_alike(p)) {
     const unsigned each = work_of(p, 0, 0)$(units:sub(5));
     return work_of(p, unit / each, unit / each * each);
   }

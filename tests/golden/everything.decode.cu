@@ -416,19 +416,35 @@ static __device__ __forceinline__ unsigned team_of(unsigned unit, const block_sh
   return (((unsigned long long)unit + 1) * share.teams - 1) / share.units;
 }
 
-// All lanes of a warp. No team has less than a slice for each warp of a block, unless there are too few.
+// Whether it is clear without looking that all work has as many slices.
+static __device__ __forceinline__ bool all_alike(const qkv_params &p) {
+  return row_blocks(p) == 1;
+}
+
+// The slices of all work. All lanes of a warp.
+static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int lane) {
+  if (all_alike(p)) return count_units(p, 0) * p.batch;
+  unsigned units = 0;
+  for (unsigned number = lane; number < work_count(p); number += 32)
+    units += count_units(p, number);
+  return warp_add_i32(units);
+}
+
+// Teams in so many places: none with less than a slice for each warp of a block, and none with two works where works
+//     are
+// few, since a merge then takes as long as the keys.
+static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
+  const unsigned works = work_count(p);
+  if (all_alike(p) && 4 * works <= places) places = places / works * works;
+  return min(places, (units + WARPS - 1) / WARPS);
+}
+
+// All lanes of a warp.
 static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
-  unsigned units = count_units(p, 0) * p.batch;
-  if (row_blocks(p) > 1) {
-    units = 0;
-    for (unsigned number = lane; number < work_count(p); number += 32)
-      units += count_units(p, number);
-    units = warp_add_i32(units);
-  }
-  const unsigned team = blockIdx.x / TOGETHER;
+  const unsigned team = blockIdx.x / TOGETHER, places = gridDim.x / TOGETHER;
   block_share share;
-  share.units = units;
-  share.teams = min(gridDim.x / TOGETHER, (units + WARPS - 1) / WARPS);
+  share.units = count_all(p, lane);
+  share.teams = count_teams(p, places, share.units);
   const bool works = team < share.teams;
   share.begin = works ? share_begin(team, share) : 0;
   share.end = works ? share_begin(team + 1, share) : 0;
@@ -437,7 +453,7 @@ static __device__ __forceinline__ block_share share_of_block(const qkv_params &p
 
 // The work that slice `unit` belongs to. All lanes of a warp.
 static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsigned unit, int lane) {
-  if (row_blocks(p) == 1) { // every work has as many
+  if (all_alike(p)) {
     const unsigned each = work_of(p, 0, 0).slices;
     return work_of(p, unit / each, unit / each * each);
   }
