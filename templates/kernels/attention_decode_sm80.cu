@@ -4,6 +4,8 @@
 //% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local free_tiles = attention.free_tiles(mask)
 //% local bounded = mask.form == "rows"
+//% local several = schedule.row_warps > 1
+//% local group, thread = several and "group" or "warp", several and "thread" or "lane" -- of those who share a slice
 //% local view = attention.view(mask, variant)
 //% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
 //% header()
@@ -25,22 +27,29 @@ constexpr int PART = $(schedule.split // schedule.tile_n); // slices of a part: 
 //% end
 constexpr int STAGES = $(schedule.stages);
 constexpr int WARPS = $(schedule.warps);
+constexpr int KEY_WARPS = $(schedule.warps // schedule.row_warps); // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
 constexpr int BLOCKS_PER_SM = $(schedule.blocks);
 constexpr int TOGETHER = $(schedule.together); // KV heads whose blocks walk through the keys side by side
 constexpr int HEAD_GROUPS = HEADS_KV / TOGETHER;
+//% if several then
+constexpr int ROW_WARPS = WARPS / KEY_WARPS; // that share a slice, each with rows of its own
+constexpr int GROUP_THREADS = 32 * ROW_WARPS;
+constexpr int ROW_TILES = TILE_M / (16 * ROW_WARPS); // 16-row tiles of a warp
+//% else
 constexpr int ROW_TILES = TILE_M / 16;   // 16-row tiles
+//% end
 
 constexpr int QK_STEPS = $(layout.dim_qk // 16); // steps of 16 along the head dimension in Q K^T
 constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
 constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
 
-// Shared memory: a ring of slices of K and V for every warp, then where the warps' results meet.
+// Shared memory: KEY_WARPS rings of slices of K and V, then where the warps' results meet.
 constexpr int PITCH_K = $(layout.pitch_k); // elements between rows in shared memory
 constexpr int PITCH_V = $(layout.pitch_v);
 constexpr int K_BYTES = TILE_N * PITCH_K * 2, V_BYTES = TILE_N * PITCH_V * 2; // of a slice
 constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES;
-constexpr int STATES_OFFSET = WARPS * RING_BYTES; // of 8 rows of every warp
+constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
 constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
 
@@ -64,18 +73,21 @@ constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+  //% if several then
+  const int group = warp / ROW_WARPS, thread = threadIdx.x % GROUP_THREADS;
+  //% end
   const block_share share = share_of_block(p, lane);
   if (share.begin >= share.end) return;
 
-  const unsigned ring = smem_addr(shared_arena()) + warp * RING_BYTES;
+  const unsigned ring = smem_addr(shared_arena()) + $(group) * RING_BYTES;
   //% if layout.dim_qk > variant.dim_qk then
-  zero_padding(ring, lane);
+  zero_padding(ring, $(thread));
   //% end
   work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
-  slice_walk ahead = start_slices(p, segment, share, warp, lane); // what is loaded is ahead
+  slice_walk ahead = start_slices(p, segment, share, $(group), lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
-    load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);
-    next_slice(p, ahead, share, warp, WARPS, lane);
+    load_slice(p, ahead, ring + stage * SLICE_BYTES, lane$(several and ", thread" or ""));
+    next_slice(p, ahead, share, $(group), KEY_WARPS, lane);
     cp_async_commit();
   }
 
@@ -87,21 +99,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     //% if not view.sequences then
     [[maybe_unused]] const int position = view.position;
     //% end
+    //% if several then
+    const packed_row first_row = {0, (unsigned)(work.row_begin + warp % ROW_WARPS * (16 * ROW_TILES))};
+    //% else
     const packed_row first_row = {0, (unsigned)work.row_begin};
+    //% end
     unsigned query[ROW_TILES][QK_STEPS][4];
-    load_query_fragments(p, query, work, lane);
+    load_query_fragments(p, query, work, first_row, lane);
     float output[ROW_TILES][V_TILES][4];
     row_state rows;
     clear_output(output);
     start_rows(rows);
 
-    for (int slice = segment.begin + warp; slice < segment.end; slice += WARPS) {
-      cp_async_wait_$(schedule.stages - 2)(); // this lane's part of the slice has landed
+    for (int slice = segment.begin + $(group); slice < segment.end; slice += KEY_WARPS) {
+      cp_async_wait_$(schedule.stages - 2)(); // this thread's part of the slice has landed
+      //% if several then
+      bar_sync(1 + group, GROUP_THREADS); // and the others'; all are done with the stage that is loaded next
+      //% else
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
+      //% end
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
       const int next_stage = stage == 0 ? STAGES - 1 : stage - 1;
-      load_slice(p, ahead, ring + next_stage * SLICE_BYTES, lane);
-      next_slice(p, ahead, share, warp, WARPS, lane);
+      load_slice(p, ahead, ring + next_stage * SLICE_BYTES, lane$(several and ", thread" or ""));
+      next_slice(p, ahead, share, $(group), KEY_WARPS, lane);
       cp_async_commit();
 
       float scores[ROW_TILES][N_TILES][4];

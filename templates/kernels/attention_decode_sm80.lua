@@ -2,9 +2,9 @@
 --
 -- Rows are queries times the query heads of a KV head, so that one pass over the keys serves them all. The keys of a
 -- tile of rows come in slices; all slices of all tiles are numbered, and every block of a grid as large as the GPU
--- takes an equal share of the numbers, whatever the lengths. In a block, warps take slices in turn, each through a ring
--- of its own, and their outputs are merged. A tile of rows that several blocks share is put together by the last of
--- them.
+-- takes an equal share of the numbers, whatever the lengths. In a block, groups of warps take slices in turn, each
+-- through a ring of its own; the warps of a group have 16 rows or more each. The groups' outputs are merged. A tile of
+-- rows that several blocks share is put together by the last of them.
 
 local attention = library("attention")
 
@@ -24,12 +24,12 @@ local function layout(v, s)
   m.pitch_v = pitch(v.dim_v)
   m.k_bytes = s.tile_n * m.pitch_k * 2
   m.v_bytes = s.tile_n * m.pitch_v * 2
-  m.ring = s.stages * (m.k_bytes + m.v_bytes) -- of a warp
+  m.ring = s.stages * (m.k_bytes + m.v_bytes)
   m.panel_pitch = v.dim_v + 4 -- floats; the rows of a fragment fall into different banks
-  m.states = s.warps * m.ring
+  m.states = s.warps // s.row_warps * m.ring
   m.panel = m.states + s.warps * 8 * 8
   m.total = m.panel + s.warps * 8 * m.panel_pitch * 4
-  m.row_tiles = s.tile_m // 16
+  m.row_tiles = s.tile_m // (16 * s.row_warps) -- of a warp
   return m
 end
 
@@ -63,10 +63,13 @@ return {
   end,
 
   axes = {
-    {name = "tile_m", values = {16, 32, 48, 64, 80}, meaning = "rows of a tile: queries times heads of a KV head"},
-    {name = "tile_n", values = {16, 32, 64}, meaning = "keys of a slice, which one warp takes at a time"},
-    {name = "warps", values = {1, 2, 4, 8}, meaning = "warps of a block; each has slices of its own"},
-    {name = "stages", values = {2, 3, 4, 5, 6, 8}, meaning = "slices of a warp in flight, one of which it works on"},
+    {name = "tile_m", values = {16, 32, 48, 64, 80, 96, 112, 128},
+     meaning = "rows of a tile: queries times heads of a KV head"},
+    {name = "tile_n", values = {16, 32, 64}, meaning = "keys of a slice"},
+    {name = "warps", values = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12}, meaning = "warps of a block"},
+    {name = "row_warps", values = {1, 2, 3, 4, 5, 6, 7, 8},
+     meaning = "warps that share a slice, each with rows of its own; others have slices of their own"},
+    {name = "stages", values = {2, 3, 4, 5, 6, 8}, meaning = "slices of a ring in flight, one of which is worked on"},
     {name = "slack", values = {0, 8},
      meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
     {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks of an SM"},
@@ -76,22 +79,26 @@ return {
      meaning = "KV heads whose blocks walk through the keys side by side"},
   },
 
-  -- Measured on an H200 beside cuDNN, FlashAttention-3 and a plain read of as many bytes; see docs/performance.md.
+  -- Measured on an H200 beside cuDNN, FlashAttention-3 and a plain read of as many bytes; see docs/performance.md. A
+  -- row of tiles is read once where its rows fit 8 warps; 64 KiB on their way to an SM keep the memory busy.
   defaults = function(v, arch, request)
     local dim, rows = math.max(v.dim_qk, v.dim_v), v.group * math.max(request.len_q, 1)
-    local most = dim <= 64 and 64 or dim <= 96 and 32 or 16 -- rows that the registers hold
+    local row_warps = math.min(ceil_div(rows, 16), 8)
+    local key_warps = row_warps > 5 and 1 or math.max((dim <= 64 and 8 or 4) // row_warps, 2)
+    local tile_n = key_warps == 1 and 32 or 16
+    local slice = 2 * tile_n * (v.dim_qk + v.dim_v)
+    local stages = math.min(math.max(1 + ceil_div(64 << 10, key_warps * slice), 2), 6)
     local together = v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
     if v.mask_symbols.h or v.mask_symbols.hk then together = 1 end
-    return {tile_m = math.min(rows <= 16 and 16 or rows <= 32 and 32 or 64, most), tile_n = 16,
-            warps = dim <= 128 and 8 or 4, stages = 2, slack = 8, blocks = 1,
-            split = v.deterministic == "batch" and 1024 or 0, together = together}
+    return {tile_m = 16 * row_warps, tile_n = tile_n, warps = row_warps * key_warps, row_warps = row_warps,
+            stages = stages, slack = 8, blocks = 1, split = v.deterministic == "batch" and 1024 or 0, together = together}
   end,
 
-  fallbacks = function(v)
+  fallbacks = function(v, arch, request)
     local list = {}
-    for _, try in ipairs{{16, 8, 2}, {16, 4, 3}, {16, 4, 2}, {16, 2, 2}, {16, 1, 2}} do
-      list[#list + 1] = {tile_m = try[1], tile_n = 16, warps = try[2], stages = try[3], slack = 8, blocks = 1,
-                         split = v.deterministic == "batch" and 1024 or 0, together = 1}
+    for _, try in ipairs{{16, 4, 1, 3}, {16, 4, 1, 2}, {16, 2, 1, 2}, {16, 1, 1, 2}} do
+      list[#list + 1] = {tile_m = try[1], tile_n = 16, warps = try[2], row_warps = try[3], stages = try[4], slack = 8,
+                         blocks = 1, split = v.deterministic == "batch" and 1024 or 0, together = 1}
     end
     return list
   end,
@@ -100,6 +107,8 @@ return {
     if v.deterministic == "batch" and s.split == 0 then
       return false, "deterministic: batch needs split > 0: equal shares depend on the other sequences"
     end
+    if s.warps % s.row_warps > 0 then return false, "row_warps must divide warps" end
+    if s.tile_m % (16 * s.row_warps) > 0 then return false, "16 row_warps must divide tile_m" end
     if v.heads_kv % s.together > 0 then return false, "together must divide the number of KV heads" end
     if s.together > 1 and (v.mask_symbols.h or v.mask_symbols.hk) then
       return false, "together > 1 needs a mask that is the same for all heads"
@@ -119,11 +128,12 @@ return {
     local pair = 2 * s.tile_m * s.tile_n
     return {
       "shared memory, bytes:",
-      ("  K and V      0 .. %d   %d x %d x %d rows of %d and %d elements"):format(m.states, s.warps, s.stages, s.tile_n,
-                                                                                m.pitch_k, m.pitch_v),
+      ("  K and V      0 .. %d   %d x %d x %d rows of %d and %d elements")
+        :format(m.states, s.warps // s.row_warps, s.stages, s.tile_n, m.pitch_k, m.pitch_v),
       ("  merge        %d .. %d   references and sums, then the output, of 8 rows of every warp")
         :format(m.states, m.total),
-      "roles: " .. s.warps .. " warps, each loads and multiplies slices of its own; together they merge and store",
+      ("roles: %d warps, %d of them to a slice, which they load and multiply; together they merge and store")
+        :format(s.warps, s.row_warps),
       "a slice: " .. pair * (v.dim_qk + v.dim_v) .. " FLOPs, " .. s.tile_m * s.tile_n .. " exponentials",
     }
   end,

@@ -1,30 +1,38 @@
-//%% A warp's slice of K and V into its ring by cp.async, and its queries from global memory into registers.
+//%% A slice of K and V into its ring by cp.async, by the warps that share it; a warp's queries from global memory into
+//%% registers.
 //% local paged = variant.layout_kv == "paged"
+//% local one_page = paged and variant.page_size % schedule.tile_n == 0 -- holds all keys of a slice
+//% local several = schedule.row_warps > 1
+//% local thread, threads = several and "thread" or "lane", several and "GROUP_THREADS" or "32"
+//% local also = several and ", int thread" or ""
 //% local loads = {
 //%   {what = "keys", tensor = "k", row = "key_row", dim = "DIM_QK", pitch = "PITCH_K", offset = ""},
 //%   {what = "values", tensor = "v", row = "value_row", dim = "DIM_V", pitch = "PITCH_V", offset = " + K_BYTES"},
 //% }
 // The slice `walk` is at, to shared memory from byte `to` on. Keys past the end become zero, so that what lies there
 // never reaches a result.
-static __device__ __forceinline__ void load_slice(const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
+static __device__ __forceinline__ void load_slice(
+    const qkv_params &p, const slice_walk &walk, unsigned to, int lane$(also)) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
   const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
   //% for _, load in ipairs(loads) do
   { // $(load.what)
     constexpr int CHUNKS = $(load.dim) / 8; // of 16 bytes in a row
-    //% if not paged then
+    //% if one_page then
+    const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, walk.page, key_begin, work.hk);
+    //% elseif not paged then
     const unsigned short *from = p.$(load.tensor) + $(load.row)(p, work.view, key_begin, work.hk);
     //% end
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
-      const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
-      //% if paged then
-      const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
+    for (int n = 0; n < (TILE_N * CHUNKS + $(threads) - 1) / $(threads); ++n) {
+      const int chunk = $(threads) * n + $(thread), row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
+      //% if paged and not one_page then
+      const int page = shuffle_i32(walk.page, row);
       const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, work.hk);
       //% end
-      if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      //% local step = paged and "" or "row * p." .. load.tensor .. "_stride_token + "
+      if (TILE_N * CHUNKS % $(threads) != 0 && row >= TILE_N) break;
+      //% local step = paged and not one_page and "" or "row * p." .. load.tensor .. "_stride_token + "
       cp_async_16_zfill(to$(load.offset) + (row * $(load.pitch) + column) * 2, from + $(step)column,
                         row < valid ? 16 : 0);
     }
@@ -34,12 +42,13 @@ static __device__ __forceinline__ void load_slice(const qkv_params &p, const sli
 
 // The rows' queries as mma operands: of row g and g + 8, in columns 2 t and 2 t + 8 of every 16.
 static __device__ __forceinline__ void load_query_fragments(
-    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, int lane) {
+    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, packed_row first_row,
+    int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const packed_row row = {0, (unsigned)(work.row_begin + 16 * r + lane / 4 + 8 * half)};
+      const packed_row row = first_row + (16 * r + lane / 4 + 8 * half);
       const bool exists = row.query() < work.view.len_q;
       const unsigned short *from =
           p.q + query_row(p, work.view, row.query(), work.hk * GROUP + row.head()) + lane % 4 * 2;
@@ -55,9 +64,9 @@ static __device__ __forceinline__ void load_query_fragments(
 //% if kernel.layout.dim_qk > variant.dim_qk then
 
 // Q K^T multiplies 16 dimensions at a time; the 8 past DIM_QK are zero in every slice of K, once and for all.
-static __device__ __forceinline__ void zero_padding(unsigned ring, int lane) {
+static __device__ __forceinline__ void zero_padding(unsigned ring, int $(thread)) {
   unsigned char *to = shared_arena() + (ring - smem_addr(shared_arena()));
-  for (int row = lane; row < STAGES * TILE_N; row += 32)
+  for (int row = $(thread); row < STAGES * TILE_N; row += $(threads))
     *(uint4 *)(to + row / TILE_N * SLICE_BYTES + (row % TILE_N * PITCH_K + DIM_QK) * 2) = make_uint4(0, 0, 0, 0);
 }
 //% end

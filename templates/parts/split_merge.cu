@@ -3,6 +3,8 @@
 //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
 //% local sink = variant.sink == "per_head"
 //% local fixed = schedule.split > 0
+//% local several = schedule.row_warps > 1
+//% local at = several and "w * 8 * ROW_WARPS + row" or "w * 8 + row" -- of key warp w, its row
 // What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
 // sum.
 struct row_part {
@@ -160,19 +162,25 @@ static __device__ __forceinline__ void merge(
         *(float2 *)(panel + own * PANEL_PITCH + 8 * n + lane % 4 * 2) =
             make_float2(output[r][n][2 * half], output[r][n][2 * half + 1]);
       block_sync();
+      //% if several then
+      for (int item = threadIdx.x; item < 8 * ROW_WARPS * (DIM_V / 4); item += THREADS) {
+        const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4; // row: of all row warps' 8
+        const int tile_row = row / 8 * (16 * ROW_TILES) + first_row + row % 8;
+      //% else
       for (int item = threadIdx.x; item < 8 * (DIM_V / 4); item += THREADS) {
         const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
         const int tile_row = first_row + row;
+      //% end
         if (!row_exists(work, tile_row)) break;
         row_part all = {minus_infinity(), 0.0f};
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
+        for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[$(at)].reference);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) {
-          const row_part part = states[w * 8 + row];
+        for (int w = 0; w < KEY_WARPS; ++w) {
+          const row_part part = states[$(at)];
           const float weight = weight_of(part, all.reference);
-          const float4 other = scaled(*(const float4 *)(panel + (w * 8 + row) * PANEL_PITCH + column), weight);
+          const float4 other = scaled(*(const float4 *)(panel + ($(at)) * PANEL_PITCH + column), weight);
           all.sum += part.sum * weight;
           sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
         }

@@ -280,6 +280,8 @@ static const row decode_rows[] = {
     {false, "schedules", DECODE "dim={32,64,128,256} hq=16 hk=4 b=3 lq={1,9} lk=333 mask='causal' check=schedules"},
     {false, "parts of so many keys, whatever the batch", DECODE "dim=64 hq=8 hk=2 b=5 lq=3 lk=700 sched='split=256' {seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=3 order=hnd} mask={'causal','window(400, 0)'} sink=mixed outputs=all check={sequences,batch_mates}"},
     {false, "parts of so many keys, whatever the batch", DECODE "dim=64 {hq=8 hk=2,hq=71 hk=1} b=3 lq={1,20} lk={700,1025} sched='split=512' mask='causal' check={reference,batch_mates}"},
+    {false, "rows of several warps", DECODE "dim={64,72,128} hq=8 hk=2 b=3 lq={5,9,17,40} lk=333 {seq=dense,seq=ragged_paged page=17} {mask='causal',mask='window(60, 0)' sink=mixed outputs=all}"},
+    {false, "rows of several warps", DECODE "dim=32 hq=29 hk=1 b=2 lq=3 lk=400 {sched='tile_m=96,row_warps=3,warps=6',sched='tile_m=64,row_warps=2,warps=2,tile_n=32',sched='tile_m=128,row_warps=8,warps=8'} mask='causal'"},
     {false, "again", DECODE "dim=64 hq=8 hk=2 b=3 lq=1 lk=2000 mask='causal' check=repeat"},
     {false, "poison behind the tensors", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
     {false, "keys no row sees", DECODE "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},

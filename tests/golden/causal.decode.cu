@@ -24,12 +24,12 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=16,tile_n=16,warps=4,stages=3,slack=8,blocks=1,split=0,together=1
+// schedule: tile_m=16,tile_n=16,warps=4,row_warps=1,stages=3,slack=8,blocks=1,split=0,together=4
 // resources: 121600 bytes of shared memory, 128 threads, about 152 registers a thread
 // shared memory, bytes:
 //   K and V      0 .. 104448   4 x 3 x 16 rows of 136 and 136 elements
 //   merge        104448 .. 121600   references and sums, then the output, of 8 rows of every warp
-// roles: 4 warps, each loads and multiplies slices of its own; together they merge and store
+// roles: 4 warps, 1 of them to a slice, which they load and multiply; together they merge and store
 // a slice: 131072 FLOPs, 256 exponentials
 
 constexpr int HEADS_KV = 8;
@@ -43,9 +43,10 @@ constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may
 constexpr int TILE_N = 16; // keys of a slice
 constexpr int STAGES = 3;
 constexpr int WARPS = 4;
+constexpr int KEY_WARPS = 4; // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
 constexpr int BLOCKS_PER_SM = 1;
-constexpr int TOGETHER = 1; // KV heads whose blocks walk through the keys side by side
+constexpr int TOGETHER = 4; // KV heads whose blocks walk through the keys side by side
 constexpr int HEAD_GROUPS = HEADS_KV / TOGETHER;
 constexpr int ROW_TILES = TILE_M / 16;   // 16-row tiles
 
@@ -53,12 +54,12 @@ constexpr int QK_STEPS = 8; // steps of 16 along the head dimension in Q K^T
 constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
 constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
 
-// Shared memory: a ring of slices of K and V for every warp, then where the warps' results meet.
+// Shared memory: KEY_WARPS rings of slices of K and V, then where the warps' results meet.
 constexpr int PITCH_K = 136; // elements between rows in shared memory
 constexpr int PITCH_V = 136;
 constexpr int K_BYTES = TILE_N * PITCH_K * 2, V_BYTES = TILE_N * PITCH_V * 2; // of a slice
 constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES;
-constexpr int STATES_OFFSET = WARPS * RING_BYTES; // of 8 rows of every warp
+constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
 constexpr int PANEL_PITCH = 132; // floats
 
@@ -332,7 +333,8 @@ struct work_item {
   unsigned unit;    // number of the first slice, among those of all work
 };
 
-// The slices that a team works on, by number. A team is one block.
+// The slices that a team of TOGETHER blocks works on, by number. Each block has a KV head of its own, so that a key's
+// rows of these heads, which are neighbours in memory, are read at about the same time.
 struct block_share {
   unsigned begin, end;
   unsigned units, teams; // slices of all; teams that have a share
@@ -349,7 +351,7 @@ static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number, unsigned unit) {
   work_item work;
   work.number = number, work.unit = unit;
-  work.hk = number % HEAD_GROUPS;
+  work.hk = number % HEAD_GROUPS * TOGETHER + blockIdx.x % TOGETHER;
   const unsigned entry = number / HEAD_GROUPS;
   work.row_begin = entry % row_blocks(p) * TILE_M;
   work.b = entry / row_blocks(p);
@@ -368,9 +370,9 @@ static __device__ __forceinline__ work_item next_work(const qkv_params &p, work_
   return work;
 }
 
-// Slices of work `number` and its like: the 8 of one tile of rows.
+// Slices of work `number` and its like: the 2 of one tile of rows.
 static __device__ __forceinline__ unsigned count_units(const qkv_params &p, unsigned number) {
-  return number < work_count(p) ? work_of(p, number, 0).slices * 8 : 0;
+  return number < work_count(p) ? work_of(p, number, 0).slices * 2 : 0;
 }
 
 // The first slice of a team.
@@ -391,18 +393,17 @@ static __device__ __forceinline__ bool all_alike(const qkv_params &p) {
 static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int lane) {
   if (all_alike(p)) return count_units(p, 0) * p.batch;
   unsigned units = 0;
-  for (unsigned number = lane * 8; number < work_count(p); number += 256)
+  for (unsigned number = lane * 2; number < work_count(p); number += 64)
     units += count_units(p, number);
   return warp_add_i32(units);
 }
 
-// Teams in so many places: none with less than a slice for each warp of a block, and none with two works where works
-//     are
-// few, since a merge then takes as long as the keys.
+// Teams in so many places: none with less than a slice for each ring of a block, and none with two works where works
+// are few, since a merge then takes as long as the keys.
 static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
   const unsigned works = work_count(p);
   if (all_alike(p) && 4 * works <= places) places = places / works * works;
-  return min(places, (units + WARPS - 1) / WARPS);
+  return min(places, (units + KEY_WARPS - 1) / KEY_WARPS);
 }
 
 // All lanes of a warp.
@@ -425,7 +426,7 @@ static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsig
   }
   unsigned before = 0, number = 0; // slices of the work before `number`
   for (;;) {
-    const unsigned own = count_units(p, number + lane * 8);
+    const unsigned own = count_units(p, number + lane * 2);
     unsigned sum = own; // with the lanes before
     for (int step = 1; step < 32; step *= 2) {
       const unsigned other = shuffle_i32(sum, lane - step);
@@ -434,10 +435,10 @@ static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsig
     const unsigned here = vote_ballot(before + sum > unit);
     if (here) {
       const int first = 31 - leading_zeros(here & -here);
-      number += first * 8, before += shuffle_i32(sum - own, first);
+      number += first * 2, before += shuffle_i32(sum - own, first);
       break;
     }
-    number += 256, before += shuffle_i32(sum, 31);
+    number += 64, before += shuffle_i32(sum, 31);
   }
   work_item work = work_of(p, number, before);
   const unsigned heads = (unit - before) / work.slices;
@@ -471,16 +472,16 @@ static __device__ __forceinline__ work_segment next_segment(
   return segment_of(next_work(p, segment.work), segment.next, share);
 }
 
-// A warp's slices, one after the other, over all segments of the block.
+// The slices of one ring, one after the other, over all segments of the block.
 struct slice_walk {
   work_segment segment;
   int slice;
   bool more;
 };
 
-// Goes on by so many slices, 0 or all the warps'.
+// Goes on by so many slices, 0 or all the rings'.
 static __device__ __forceinline__ void next_slice(
-    const qkv_params &p, slice_walk &walk, const block_share &share, int warp, int slices, int lane) {
+    const qkv_params &p, slice_walk &walk, const block_share &share, int ring, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
   while (walk.slice >= walk.segment.end) {
@@ -489,21 +490,22 @@ static __device__ __forceinline__ void next_slice(
       return;
     }
     walk.segment = next_segment(p, walk.segment, share);
-    walk.slice = walk.segment.begin + warp;
+    walk.slice = walk.segment.begin + ring;
   }
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_segment &segment, const block_share &share, int warp, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int ring, int lane) {
   slice_walk walk;
-  walk.segment = segment, walk.slice = segment.begin + warp, walk.more = true;
-  next_slice(p, walk, share, warp, 0, lane);
+  walk.segment = segment, walk.slice = segment.begin + ring, walk.more = true;
+  next_slice(p, walk, share, ring, 0, lane);
   return walk;
 }
 
 // The slice `walk` is at, to shared memory from byte `to` on. Keys past the end become zero, so that what lies there
 // never reaches a result.
-static __device__ __forceinline__ void load_slice(const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
+static __device__ __forceinline__ void load_slice(
+    const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
   const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
@@ -511,7 +513,7 @@ static __device__ __forceinline__ void load_slice(const qkv_params &p, const sli
     constexpr int CHUNKS = DIM_QK / 8; // of 16 bytes in a row
     const unsigned short *from = p.k + key_row(p, work.view, key_begin, work.hk);
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
+    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
       cp_async_16_zfill(to + (row * PITCH_K + column) * 2, from + row * p.k_stride_token + column,
@@ -522,7 +524,7 @@ static __device__ __forceinline__ void load_slice(const qkv_params &p, const sli
     constexpr int CHUNKS = DIM_V / 8; // of 16 bytes in a row
     const unsigned short *from = p.v + value_row(p, work.view, key_begin, work.hk);
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
+    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
       cp_async_16_zfill(to + K_BYTES + (row * PITCH_V + column) * 2, from + row * p.v_stride_token + column,
@@ -533,12 +535,13 @@ static __device__ __forceinline__ void load_slice(const qkv_params &p, const sli
 
 // The rows' queries as mma operands: of row g and g + 8, in columns 2 t and 2 t + 8 of every 16.
 static __device__ __forceinline__ void load_query_fragments(
-    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, int lane) {
+    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, packed_row first_row,
+    int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const packed_row row = {0, (unsigned)(work.row_begin + 16 * r + lane / 4 + 8 * half)};
+      const packed_row row = first_row + (16 * r + lane / 4 + 8 * half);
       const bool exists = row.query() < work.view.len_q;
       const unsigned short *from =
           p.q + query_row(p, work.view, row.query(), work.hk * GROUP + row.head()) + lane % 4 * 2;
@@ -890,10 +893,10 @@ static __device__ __forceinline__ void merge(
         if (!row_exists(work, tile_row)) break;
         row_part all = {minus_infinity(), 0.0f};
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
+        for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) {
+        for (int w = 0; w < KEY_WARPS; ++w) {
           const row_part part = states[w * 8 + row];
           const float weight = weight_of(part, all.reference);
           const float4 other = scaled(*(const float4 *)(panel + (w * 8 + row) * PANEL_PITCH + column), weight);
@@ -922,7 +925,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   slice_walk ahead = start_slices(p, segment, share, warp, lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);
-    next_slice(p, ahead, share, warp, WARPS, lane);
+    next_slice(p, ahead, share, warp, KEY_WARPS, lane);
     cp_async_commit();
   }
 
@@ -934,19 +937,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     [[maybe_unused]] const int position = view.position;
     const packed_row first_row = {0, (unsigned)work.row_begin};
     unsigned query[ROW_TILES][QK_STEPS][4];
-    load_query_fragments(p, query, work, lane);
+    load_query_fragments(p, query, work, first_row, lane);
     float output[ROW_TILES][V_TILES][4];
     row_state rows;
     clear_output(output);
     start_rows(rows);
 
-    for (int slice = segment.begin + warp; slice < segment.end; slice += WARPS) {
-      cp_async_wait_1(); // this lane's part of the slice has landed
+    for (int slice = segment.begin + warp; slice < segment.end; slice += KEY_WARPS) {
+      cp_async_wait_1(); // this thread's part of the slice has landed
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
       const int next_stage = stage == 0 ? STAGES - 1 : stage - 1;
       load_slice(p, ahead, ring + next_stage * SLICE_BYTES, lane);
-      next_slice(p, ahead, share, warp, WARPS, lane);
+      next_slice(p, ahead, share, warp, KEY_WARPS, lane);
       cp_async_commit();
 
       float scores[ROW_TILES][N_TILES][4];

@@ -28,12 +28,12 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=16,tile_n=16,warps=8,stages=2,slack=8,blocks=1,split=0,together=2
-// resources: 91648 bytes of shared memory, 256 threads, about 104 registers a thread
+// schedule: tile_m=16,tile_n=16,warps=8,row_warps=1,stages=3,slack=8,blocks=1,split=0,together=2
+// resources: 128512 bytes of shared memory, 256 threads, about 104 registers a thread
 // shared memory, bytes:
-//   K and V      0 .. 73728   8 x 2 x 16 rows of 72 and 72 elements
-//   merge        73728 .. 91648   references and sums, then the output, of 8 rows of every warp
-// roles: 8 warps, each loads and multiplies slices of its own; together they merge and store
+//   K and V      0 .. 110592   8 x 3 x 16 rows of 72 and 72 elements
+//   merge        110592 .. 128512   references and sums, then the output, of 8 rows of every warp
+// roles: 8 warps, 1 of them to a slice, which they load and multiply; together they merge and store
 // a slice: 65536 FLOPs, 256 exponentials
 
 constexpr int HEADS_KV = 2;
@@ -46,8 +46,9 @@ constexpr int TILE_M = 16; // rows of a tile: queries times heads, heads innermo
 constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may belong to
 constexpr int TILE_N = 16; // keys of a slice
 constexpr int PAGE = 16; // keys of a page
-constexpr int STAGES = 2;
+constexpr int STAGES = 3;
 constexpr int WARPS = 8;
+constexpr int KEY_WARPS = 8; // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
 constexpr int BLOCKS_PER_SM = 1;
 constexpr int TOGETHER = 2; // KV heads whose blocks walk through the keys side by side
@@ -58,12 +59,12 @@ constexpr int QK_STEPS = 4; // steps of 16 along the head dimension in Q K^T
 constexpr int N_TILES = TILE_N / 8;      // 8-key columns of the scores
 constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
 
-// Shared memory: a ring of slices of K and V for every warp, then where the warps' results meet.
+// Shared memory: KEY_WARPS rings of slices of K and V, then where the warps' results meet.
 constexpr int PITCH_K = 72; // elements between rows in shared memory
 constexpr int PITCH_V = 72;
 constexpr int K_BYTES = TILE_N * PITCH_K * 2, V_BYTES = TILE_N * PITCH_V * 2; // of a slice
 constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES;
-constexpr int STATES_OFFSET = WARPS * RING_BYTES; // of 8 rows of every warp
+constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
 constexpr int PANEL_PITCH = 68; // floats
 
@@ -91,6 +92,12 @@ static __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.asyn
 // one thread; others need a barrier | sm_80
 static __device__ __forceinline__ void cp_async_wait_0() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+
+// cp.async.wait_group: all but the newest 1 groups have landed. |
+// one thread; others need a barrier | sm_80
+static __device__ __forceinline__ void cp_async_wait_1() {
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
@@ -411,13 +418,12 @@ static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int la
   return warp_add_i32(units);
 }
 
-// Teams in so many places: none with less than a slice for each warp of a block, and none with two works where works
-//     are
-// few, since a merge then takes as long as the keys.
+// Teams in so many places: none with less than a slice for each ring of a block, and none with two works where works
+// are few, since a merge then takes as long as the keys.
 static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
   const unsigned works = work_count(p);
   if (all_alike(p) && 4 * works <= places) places = places / works * works;
-  return min(places, (units + WARPS - 1) / WARPS);
+  return min(places, (units + KEY_WARPS - 1) / KEY_WARPS);
 }
 
 // All lanes of a warp.
@@ -484,12 +490,12 @@ static __device__ __forceinline__ work_segment next_segment(
   return segment_of(next_work(p, segment.work), segment.next, share);
 }
 
-// A warp's slices, one after the other, over all segments of the block.
+// The slices of one ring, one after the other, over all segments of the block.
 struct slice_walk {
   work_segment segment;
   int slice;
   bool more;
-  int page; // of the slice's key number `lane`, where a slice has several pages
+  int page; // of the slice, or of its key number `lane` where a slice has several pages
 };
 
 // The pages of the slice's keys are looked up ahead of its copies.
@@ -499,9 +505,9 @@ static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
   walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 
-// Goes on by so many slices, 0 or all the warps'.
+// Goes on by so many slices, 0 or all the rings'.
 static __device__ __forceinline__ void next_slice(
-    const qkv_params &p, slice_walk &walk, const block_share &share, int warp, int slices, int lane) {
+    const qkv_params &p, slice_walk &walk, const block_share &share, int ring, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
   while (walk.slice >= walk.segment.end) {
@@ -510,46 +516,45 @@ static __device__ __forceinline__ void next_slice(
       return;
     }
     walk.segment = next_segment(p, walk.segment, share);
-    walk.slice = walk.segment.begin + warp;
+    walk.slice = walk.segment.begin + ring;
   }
   find_page(walk, lane);
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_segment &segment, const block_share &share, int warp, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int ring, int lane) {
   slice_walk walk;
-  walk.segment = segment, walk.slice = segment.begin + warp, walk.more = true;
-  next_slice(p, walk, share, warp, 0, lane);
+  walk.segment = segment, walk.slice = segment.begin + ring, walk.more = true;
+  next_slice(p, walk, share, ring, 0, lane);
   return walk;
 }
 
 // The slice `walk` is at, to shared memory from byte `to` on. Keys past the end become zero, so that what lies there
 // never reaches a result.
-static __device__ __forceinline__ void load_slice(const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
+static __device__ __forceinline__ void load_slice(
+    const qkv_params &p, const slice_walk &walk, unsigned to, int lane) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
   const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
   { // keys
     constexpr int CHUNKS = DIM_QK / 8; // of 16 bytes in a row
+    const unsigned short *from = p.k + key_row_of_page(p, walk.page, key_begin, work.hk);
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
+    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
-      const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
-      const unsigned short *from = p.k + key_row_of_page(p, page, key_begin + row, work.hk);
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + (row * PITCH_K + column) * 2, from + column,
+      cp_async_16_zfill(to + (row * PITCH_K + column) * 2, from + row * p.k_stride_token + column,
                         row < valid ? 16 : 0);
     }
   }
   { // values
     constexpr int CHUNKS = DIM_V / 8; // of 16 bytes in a row
+    const unsigned short *from = p.v + value_row_of_page(p, walk.page, key_begin, work.hk);
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 31) / 32; ++n) {
+    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
-      const int page = PAGE % TILE_N == 0 ? walk.page : shuffle_i32(walk.page, row);
-      const unsigned short *from = p.v + value_row_of_page(p, page, key_begin + row, work.hk);
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + K_BYTES + (row * PITCH_V + column) * 2, from + column,
+      cp_async_16_zfill(to + K_BYTES + (row * PITCH_V + column) * 2, from + row * p.v_stride_token + column,
                         row < valid ? 16 : 0);
     }
   }
@@ -557,12 +562,13 @@ static __device__ __forceinline__ void load_slice(const qkv_params &p, const sli
 
 // The rows' queries as mma operands: of row g and g + 8, in columns 2 t and 2 t + 8 of every 16.
 static __device__ __forceinline__ void load_query_fragments(
-    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, int lane) {
+    const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, packed_row first_row,
+    int lane) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const packed_row row = {0, (unsigned)(work.row_begin + 16 * r + lane / 4 + 8 * half)};
+      const packed_row row = first_row + (16 * r + lane / 4 + 8 * half);
       const bool exists = row.query() < work.view.len_q;
       const unsigned short *from =
           p.q + query_row(p, work.view, row.query(), work.hk * GROUP + row.head()) + lane % 4 * 2;
@@ -915,10 +921,10 @@ static __device__ __forceinline__ void merge(
         if (!row_exists(work, tile_row)) break;
         row_part all = {minus_infinity(), 0.0f};
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
+        for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-        for (int w = 0; w < WARPS; ++w) {
+        for (int w = 0; w < KEY_WARPS; ++w) {
           const row_part part = states[w * 8 + row];
           const float weight = weight_of(part, all.reference);
           const float4 other = scaled(*(const float4 *)(panel + (w * 8 + row) * PANEL_PITCH + column), weight);
@@ -947,7 +953,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   slice_walk ahead = start_slices(p, segment, share, warp, lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);
-    next_slice(p, ahead, share, warp, WARPS, lane);
+    next_slice(p, ahead, share, warp, KEY_WARPS, lane);
     cp_async_commit();
   }
 
@@ -958,19 +964,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     const sequence_view &view = work.view;
     const packed_row first_row = {0, (unsigned)work.row_begin};
     unsigned query[ROW_TILES][QK_STEPS][4];
-    load_query_fragments(p, query, work, lane);
+    load_query_fragments(p, query, work, first_row, lane);
     float output[ROW_TILES][V_TILES][4];
     row_state rows;
     clear_output(output);
     start_rows(rows);
 
-    for (int slice = segment.begin + warp; slice < segment.end; slice += WARPS) {
-      cp_async_wait_0(); // this lane's part of the slice has landed
+    for (int slice = segment.begin + warp; slice < segment.end; slice += KEY_WARPS) {
+      cp_async_wait_1(); // this thread's part of the slice has landed
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
       const int next_stage = stage == 0 ? STAGES - 1 : stage - 1;
       load_slice(p, ahead, ring + next_stage * SLICE_BYTES, lane);
-      next_slice(p, ahead, share, warp, WARPS, lane);
+      next_slice(p, ahead, share, warp, KEY_WARPS, lane);
       cp_async_commit();
 
       float scores[ROW_TILES][N_TILES][4];
