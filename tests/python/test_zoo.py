@@ -9,6 +9,7 @@ import qkv
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "specs"
 MODELS, MASKS = sorted(FOLDER.glob("*.yaml")), sorted(FOLDER.glob("masks/*.yaml"))
+SERVING = sorted(FOLDER.glob("serving/*.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +20,10 @@ def compiler():
 
 
 def test_there_are_enough():
-    assert len(MODELS) >= 12 and len(MASKS) >= 35
+    assert len(MODELS) >= 12 and len(MASKS) >= 35 and len(SERVING) >= 60
 
 
-@pytest.mark.parametrize("path", MODELS + MASKS, ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
+@pytest.mark.parametrize("path", MODELS + MASKS + SERVING, ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
 def test_spec(path, compiler):
     text = path.read_text()
     lines = 6 if path in MASKS else 4
@@ -40,6 +41,15 @@ def test_spec(path, compiler):
         assert 'extern "C"' in source and "$(" not in source
         assert source == compiler.generate(spec, arch=arch), "rendering is reproducible"
         assert max(source.splitlines(), key=len)[120:] == "", f"{arch}: a line of 120 columns at most"
+
+
+@pytest.mark.parametrize("path", SERVING, ids=lambda path: path.stem)
+def test_served(path, compiler):
+    """Steps of decode split their keys, whatever the group, the dimension and the mask."""
+    spec = qkv.Spec(path)
+    assert spec.layout_q == "ragged" and spec.layout_kv == "paged"
+    source = compiler.generate(spec, arch="sm_90a", phase="decode")
+    assert source.startswith("// attention_decode_sm80 for sm_90a"), source.splitlines()[0]
 
 
 def test_template_lines():
