@@ -91,7 +91,8 @@ return {
     local together = v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
     if v.mask_symbols.h or v.mask_symbols.hk then together = 1 end
     return {tile_m = 16 * row_warps, tile_n = tile_n, warps = row_warps * key_warps, row_warps = row_warps,
-            stages = stages, slack = 8, blocks = 1, split = v.deterministic == "batch" and 1024 or 0, together = together}
+            stages = stages, slack = 8, blocks = 1, together = together,
+            split = v.deterministic == "batch" and 1024 or 0}
   end,
 
   fallbacks = function(v, arch, request)
