@@ -188,7 +188,7 @@ typedef struct qkv_build_options {
   size_t size;
   const char *arch;     /* of the GPU to compile for; NULL: what qkv_prepare would load, for the engine's own device */
   const char *family;   /* NULL: dispatch chooses */
-  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill" */
+  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill"; "merge": see qkv_merge */
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
@@ -441,6 +441,37 @@ typedef struct qkv_attention_args {
 /* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a CUDA
  * graph. The device's context must be current (it is made current and restored when it is not). */
 QKV_API qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream);
+
+/* ---- Merging: attention over keys that are split ---- */
+
+/* Output and natural LSE of attention of some rows over some of their keys, as a call left them: a shared prefix and
+ * what comes after it, parts of a context on several GPUs, splits of one's own. A state with lse = -inf has no keys;
+ * its o may hold anything. */
+typedef struct qkv_state {
+  qkv_tensor o;   /* shape as in qkv_attention_args; f16, bf16 or f32 */
+  qkv_tensor lse; /* the same, f32 */
+} qkv_state;
+
+enum { QKV_MERGE_STATES = 48 };
+
+typedef struct qkv_merge_args {
+  size_t size;
+  int count;               /* 1 to QKV_MERGE_STATES */
+  const qkv_state *states; /* host memory; each with strides and a format of its own */
+  qkv_tensor o;            /* of the spec's output format; may be the same tensor as the o of a state */
+  qkv_tensor lse;          /* likewise; rank 0 and no data: not wanted */
+} qkv_merge_args;
+#define QKV_MERGE_ARGS_INIT {sizeof(qkv_merge_args), 0, NULL, {0}, {0}}
+
+/* Attention over all keys from states over disjoint ones:
+ *   lse = log(sum_n exp(lse_n))     o = sum_n exp(lse_n - lse) o_n     in f32, in the order of the states
+ * States without keys change no bit; when none has keys, o = 0 and lse = -inf. One state is copied, and converted.
+ * All rows of the tensors are merged, those of no sequence too. Of the spec only heads, dim v, the output's format and
+ * layout.q count. For a sink, let one state alone have it, and pass its lse_with_sink as the state's lse.
+ * The op is one of qkv_prepare with limits.phase = "merge". Launch only, like qkv_attention; errors name the state. */
+QKV_API qkv_status qkv_merge(const qkv_op *op, const qkv_merge_args *args, qkv_stream stream);
+/* The same in f64 on the CPU: all tensors in host memory; o of any float format. */
+QKV_API qkv_status qkv_merge_reference(const qkv_spec *spec, const qkv_merge_args *args);
 
 /* A look at the arrays of lengths and pages before a call, for debugging: launches cannot look. They must be in host
  * memory here (args.cu_seqlens_q, ..., page_indptr); of the other tensors only the shapes count, parameters not at

@@ -5,7 +5,7 @@
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
- *   qkv_sequences.c  arrays of lengths and pages, looked at
+ *   qkv_merge.c      states over disjoint keys become one    qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
@@ -55,6 +55,7 @@ void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t le
 /* ---- Engine ---- */
 
 typedef struct build_job build_job;
+typedef struct op_kernel op_kernel;
 
 struct qkv_engine {
   const device_ops *ops; /* NULL: compile only */
@@ -144,6 +145,7 @@ typedef struct call_view {
   const qkv_tensor *tensors[TENSOR_PARAM + SPEC_MAX_PARAMS];
   double values[SPEC_MAX_PARAMS];
   int64_t sizes[SIZE_COUNT];
+  const manifest_states *states; /* of a merge */
   int empty; /* nothing to compute */
 } call_view;
 
@@ -156,6 +158,14 @@ qkv_status call_check(const spec *s, const call_limits *limits, const qkv_attent
 qkv_status call_check_params(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
 /* The part of it that qkv_check_sequences needs: shapes of q, k and of the arrays. As call_check_params. */
 qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
+/* The whole of it for a merge: sizes, and the states as the kernel takes them. Any memory. */
+qkv_status call_check_merge(const spec *s, const qkv_merge_args *args, call_view *out, manifest_states *states);
+/* Is the call within what the op was prepared for? */
+qkv_status call_check_maxima(const qkv_op *op, const call_view *call);
+/* Fills the parameter struct and launches: zeroed regions of the workspace, then the kernels; without those that plan
+ * when `planned`. */
+qkv_status call_launch(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
+                       const int64_t *offsets, bool planned, qkv_stream stream);
 /* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
  */
 typedef struct problem_eval {
@@ -215,7 +225,8 @@ typedef enum slot_kind {
   SLOT_SIZE,
   SLOT_WORKSPACE,
   SLOT_VALUE,
-  SLOT_MAP
+  SLOT_MAP,
+  SLOT_STATES
 } slot_kind;
 typedef enum map_tokens { MAP_ALL, MAP_LONG, MAP_SHORT } map_tokens; /* see manifest.h */
 typedef struct field_slot {
@@ -227,15 +238,16 @@ typedef struct field_slot {
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */
-typedef struct op_kernel {
+struct op_kernel {
   manifest manifest;
   device_module *module;
   device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
   field_slot slots[MANIFEST_MAX_FIELDS];
   int has_maps; /* some of the slots are SLOT_MAP */
+  int merges;   /* one is SLOT_STATES: a kernel of qkv_merge */
   int64_t dilation;   /* of the manifest; 1: none */
   int dilation_param; /* the parameter that says it; -1: none */
-} op_kernel;
+};
 
 struct qkv_op {
   qkv_engine *engine;

@@ -60,6 +60,10 @@ static int bind_source(const spec *s, const manifest *m, const char *source, fie
     slot->index = size;
     return 1;
   }
+  if (!strcmp(source, "states")) {
+    slot->kind = SLOT_STATES;
+    return 1;
+  }
   if (!strncmp(source, "workspace.", 10)) {
     slot->kind = SLOT_WORKSPACE;
     for (slot->index = 0; slot->index < m->nregions; slot->index++)
@@ -90,6 +94,8 @@ static int type_fits(const field_slot *slot) {
     return slot->kind == SLOT_VALUE;
   if (slot->type == FIELD_TENSOR_MAP || slot->kind == SLOT_MAP)
     return slot->type == FIELD_TENSOR_MAP && slot->kind == SLOT_MAP;
+  if (slot->type == FIELD_STATES || slot->kind == SLOT_STATES)
+    return slot->type == FIELD_STATES && slot->kind == SLOT_STATES;
   return (slot->type == FIELD_POINTER) == pointer;
 }
 
@@ -126,6 +132,7 @@ static qkv_status bind_fields(const spec *s, op_kernel *k) {
         f->offset + field_type_size(f->type) > m->params_size)
       return error_set(QKV_INTERNAL, "%s: member '%s' cannot be filled from '%s'", m->family, f->name, f->source);
     k->has_maps |= slot->kind == SLOT_MAP;
+    k->merges |= slot->kind == SLOT_STATES;
   }
   return QKV_OK;
 }
