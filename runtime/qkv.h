@@ -371,15 +371,22 @@ typedef struct qkv_limits {
   int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
                            saves compiling the kernel for other tensors, which are then refused */
   const char *family;   /* as in qkv_build_options */
-  const char *phase;
+  const char *phase;    /* NULL: many queries, and few where such calls are to be expected (qkv_prepare); "prefill" or
+                           "decode": kernels of that phase alone take all calls; "merge": see qkv_merge */
   const char *schedule;
 } qkv_limits;
 #define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
 
-/* All slow work: render, compile or read the cache, load. limits may be NULL. */
+/* All slow work: render, compile or read the cache, load. limits may be NULL.
+ *
+ * An op holds the kernel of its phase and one for tensors that are not 16-byte aligned. Without a phase, family or
+ * schedule in the limits, and with len_q 0 or above 16, it also holds one of phase decode where the spec tells that calls
+ * of few queries come: a workload has 1 to 16 queries; or it has no workloads, and layout.kv is padded or paged. Such
+ * calls take it: those whose max_len_q (len_q of a dense q) is at most 16 and has at most 64 rows a KV head, or is 1.
+ * Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
-/* Bytes of workspace a call may need, from the declared maxima; 0 for families that need none. A few bytes for causal
+/* Bytes of workspace a call may need, from the declared maxima, by whichever kernel; 0 for families that need none. A few bytes for causal
  * masks on Hopper. */
 QKV_API size_t qkv_workspace_size(const qkv_op *op);
 

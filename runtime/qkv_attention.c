@@ -1,4 +1,4 @@
-/* qkv_attention.c: the launch path: check, choose between two loaded kernels, fill a struct on the stack, launch.
+/* qkv_attention.c: the launch path: check, choose among loaded kernels, fill a struct on the stack, launch.
  *
  * Nothing here allocates, locks, waits, compiles, or reads files or the environment; so a call can be captured in a
  * CUDA graph. (A failing call formats a message, which allocates.) */
@@ -7,42 +7,6 @@
 #include <string.h>
 
 #include "qkv_internal.h"
-#include "tensor_map.h"
-
-/* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
- * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
-static int is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {
-  const int size = dtype_size(t->dtype), dim = t->rank - 1;
-  if ((uintptr_t)t->data % 16 || (t->stride[dim] != 1 && t->shape[dim] > 1))
-    return 0;
-  for (int d = 0; d < dim; d++)
-    if (t->shape[d] > 1 || d == token_axis) {
-      if ((t->stride[d] % 16) * size % 16)
-        return 0;
-      if (has_maps && (t->stride[d] < 0 || t->stride[d] >= TENSOR_MAP_STRIDE_LIMIT / size))
-        return 0;
-    }
-  return 1;
-}
-
-static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const op_kernel **out) {
-  *out = op->primary;
-  if (!op->primary->manifest.aligned16)
-    return QKV_OK;
-  for (int t = TENSOR_Q; t <= TENSOR_O; t++) {
-    if (is_aligned(call->tensors[t], call_token_axis(op->spec->parsed, t), op->primary->has_maps))
-      continue;
-    *out = op->other;
-    if (!op->other)
-      return error_set(
-          QKV_INVALID_ARGUMENT,
-          "%s: address and rows must be 16-byte aligned and the innermost stride 1, because the op was prepared "
-          "with limits.aligned_only",
-          call_tensor_name(op->spec->parsed, t));
-    return QKV_OK;
-  }
-  return QKV_OK;
-}
 
 qkv_status call_check_maxima(const qkv_op *op, const call_view *call) {
   const struct {
@@ -289,7 +253,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   if (status != QKV_OK || call.empty)
     return status;
   call.sizes[SIZE_SM_COUNT] = op->engine->info.sm_count;
-  status = choose_kernel(op, &call, &k);
+  status = dispatch_choose(op, &call, &k);
   if (status == QKV_OK)
     size_residues(k, &call);
   if (status == QKV_OK)

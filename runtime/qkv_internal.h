@@ -7,6 +7,7 @@
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
  *   qkv_merge.c      states over disjoint keys become one    qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
+ *   qkv_dispatch.c   which kernels an op holds, and which a call takes
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
 #ifndef RUNTIME_QKV_INTERNAL_H
@@ -160,6 +161,18 @@ qkv_status call_check_params(const spec *s, const qkv_attention_args *args, qkv_
 qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
 /* The whole of it for a merge: sizes, and the states as the kernel takes them. Any memory. */
 qkv_status call_check_merge(const spec *s, const qkv_merge_args *args, call_view *out, manifest_states *states);
+/* ---- Dispatch (qkv_dispatch.c) ---- */
+
+enum { DISPATCH_REASON = 512 };
+/* Up to so many queries a sequence are few, for kernels of phase decode. */
+int64_t dispatch_few(const spec *s);
+/* The kernel for calls of few queries that an op of this request holds beside the others: *out stays NULL when it has
+ * none. `reason` says why it has one, or none. */
+qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
+                                  char reason[DISPATCH_REASON]);
+/* Which of the op's kernels a call takes: a function of its maximum of queries and of its tensors' alignment. */
+qkv_status dispatch_choose(const qkv_op *op, const call_view *call, const op_kernel **out);
+
 /* Is the call within what the op was prepared for? */
 qkv_status call_check_maxima(const qkv_op *op, const call_view *call);
 /* Fills the parameter struct and launches: zeroed regions of the workspace, then the kernels; without those that plan
@@ -255,6 +268,7 @@ struct qkv_op {
   call_limits limits;
   op_kernel *primary;
   op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
+  op_kernel *few;   /* for calls of few queries; NULL: the others take them */
   int64_t workspace;
   qkv_tensor zero; /* one element 0 of a type of its own, for parameters that are empty: they read as 0; no data: none
                       has a shape */
