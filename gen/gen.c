@@ -71,12 +71,12 @@ static gen_status run(generation *g, lua_CFunction work, gen_error *error) {
   return status;
 }
 
-/* A generation for the request with its defaults filled in, or NULL. */
-/* The phase of a request that names none. A schedule names the axes of a family, which is one of prefill. */
-static bool is_decode(const gen_request *r) {
+/* A schedule names the axes of a family, which is one of prefill. */
+bool gen_is_decode(const gen_request *r) {
   return r->len_q >= 1 && r->len_q <= GEN_DECODE_LEN_Q && !r->schedule;
 }
 
+/* A generation for the request with its defaults filled in, or NULL. */
 static generation *open_generation(const spec *s, const gen_request *request, gen_error *error) {
   generation *g = calloc(1, sizeof *g);
   if (!g) {
@@ -89,7 +89,7 @@ static generation *open_generation(const spec *s, const gen_request *request, ge
     g->request.arch = arch_table(&count);
   g->any_phase = !g->request.phase;
   if (g->any_phase)
-    g->request.phase = is_decode(&g->request) ? "decode" : "prefill";
+    g->request.phase = gen_is_decode(&g->request) ? "decode" : "prefill";
   g->spec = s;
   g->bound = (binding){.spec = s, .arch = g->request.arch, .request = &g->request, .phase = g->request.phase};
   renderer_init(&g->render, &g->host);
@@ -153,13 +153,16 @@ static void choose(lua_State *L, generation *g) {
   }
   for (int n = 0; n < g->families.count; n++) {
     const family *f = &g->families.items[n];
+    if (g->request.dedicated && (f->nphases > 1 || !family_has_phase(f, g->request.phase)))
+      continue;
     if (ask(L, g, f, reason)) {
       g->chosen = f;
       return;
     }
     add_reason(reasons, sizeof reasons, f->name, reason);
   }
-  host_raise(L, GEN_UNSUPPORTED, "no kernel family can do '%s': %s", g->spec->name, reasons);
+  host_raise(L, GEN_UNSUPPORTED, "no kernel family%s%s can do '%s': %s", g->request.dedicated ? " for " : "",
+             g->request.dedicated ? g->request.phase : "", g->spec->name, reasons);
 }
 
 static void schedule_chosen(lua_State *L, generation *g) {

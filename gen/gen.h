@@ -19,6 +19,7 @@ typedef struct gen_request {
   const arch *arch;          /* default: sm_80 */
   const char *family;        /* by name; NULL: the first one that supports the variant */
   const char *phase;         /* "prefill" or "decode"; NULL: what len_q says, or a named family has */
+  bool dedicated;            /* only families that have no other phase */
   const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */
   int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */
@@ -40,6 +41,9 @@ typedef struct gen_kernel {
   int ntemplates;
   char **templates; /* paths */
 } gen_kernel;
+
+/* Whether the phase of a request that names none is "decode". */
+bool gen_is_decode(const gen_request *request);
 
 /* Renders one kernel. *out is freed with gen_kernel_free. */
 gen_status gen_render(const spec *s, const gen_request *request, gen_kernel **out, gen_error *error);

@@ -2,14 +2,15 @@
  *
  * The table may carry a `layout` of the family's own, for its template. The engine appends the fields of the spec's
  * declared parameters, so that all families pass them alike: a scalar by value; a tensor as its base pointer, then
- * stride (i64, elements) and extent (i32) of each dimension. */
+ * stride (i64, elements) and extent (i32) of each dimension. `declared = false` says that the kernel needs none. */
 #include <stdio.h>
 #include <string.h>
 
 #include "family.h"
 #include "lua_read.h"
 
-static const char *const field_ctypes[] = {NULL, "long long", "int", "float", "tensor_map"}; /* by field_type */
+/* By field_type. */
+static const char *const field_ctypes[] = {NULL, "long long", "int", "float", "tensor_map", "qkv_states"};
 
 /* ---- declared parameters ---- */
 
@@ -105,7 +106,7 @@ static void read_field(lua_State *L, const char *where, manifest_field *field) {
   read_string(L, -1, where, "ctype", ctype, sizeof ctype, true);
   int number = field_type_find(type);
   if (number < 0)
-    luaL_error(L, "%s: type must be pointer, i64, i32, f32 or tensor_map, not '%s'", where, type);
+    luaL_error(L, "%s: type must be pointer, i64, i32, f32, tensor_map or states, not '%s'", where, type);
   field->type = (field_type)number;
   if (!*ctype) {
     if (field->type == FIELD_POINTER)
@@ -181,7 +182,8 @@ static void freeze_all(lua_State *L, const char *name) {
 }
 
 void family_push_kernel(lua_State *L, const family *f, const schedule *s, const spec *variant, manifest *out) {
-  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "dilation", "layout", NULL};
+  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "dilation", "declared",
+                                     "layout", NULL};
   char where[128];
   snprintf(where, sizeof where, "%s: kernel", f->path);
   lua_rawgeti(L, LUA_REGISTRYINDEX, f->table);
@@ -196,7 +198,9 @@ void family_push_kernel(lua_State *L, const family *f, const schedule *s, const 
   read_known_keys(L, kernel, where, keys);
 
   read_list(L, kernel, where, "params", MANIFEST_MAX_FIELDS);
-  for (int n = 0; n < variant->nparams; n++)
+  bool declared = lua_getfield(L, kernel, "declared") == LUA_TNIL || lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  for (int n = 0; declared && n < variant->nparams; n++)
     add_parameter(L, kernel + 1, &variant->params[n]);
   if (lua_rawlen(L, kernel + 1) > MANIFEST_MAX_FIELDS)
     host_raise(

@@ -24,10 +24,10 @@
 static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q", "len_k",  "tokens_q", "heads_q",
                                                    "heads_kv", "dim_qk", "dim_v", "sm_count",
                                                    "dilation", "residues", "residue_rows"};
-static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map"};
-static const int type_sizes[] = {8, 8, 4, 4, 128};
-static const int type_alignments[] = {8, 8, 4, 4, 64};
-enum { TYPE_COUNT = 5, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
+static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map", "states"};
+static const int type_sizes[] = {8, 8, 4, 4, 128, sizeof(manifest_states)};
+static const int type_alignments[] = {8, 8, 4, 4, 64, 8};
+enum { TYPE_COUNT = 6, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
 
 /* ---- sizes ---- */
 

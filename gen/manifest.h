@@ -70,7 +70,23 @@ typedef struct manifest_region {
   manifest_rule count;
 } manifest_region;
 
-typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_TENSOR_MAP } field_type;
+typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_TENSOR_MAP, FIELD_STATES } field_type;
+
+/* What a field of FIELD_STATES holds: the merged state and those it is made of, each with strides and a format of its
+ * own, so that one kernel merges any number of them from wherever they lie. 48 fill the struct of 4 KiB. */
+enum { MANIFEST_STATES = 48 };
+typedef struct manifest_state {
+  void *o, *lse;              /* lse of `out`: NULL when it is not wanted */
+  int64_t o_stride[3];        /* elements: batch, token, head */
+  int64_t lse_stride[3];
+  int32_t o_stride_dim;
+  uint16_t dtype;             /* f16 0, bf16 1, f32 2 */
+  uint16_t wide;              /* 1: rows are contiguous and 16-byte aligned */
+} manifest_state;
+typedef struct manifest_states {
+  int64_t count;
+  manifest_state out, in[MANIFEST_STATES];
+} manifest_states;
 
 /* One member of the kernel's parameter struct. `source` names the value:
  *   q k v o lse lse_with_sink sink               base pointers
@@ -91,6 +107,7 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_
  *                                                ceil(len / dilation) tokens; the box holds tokens of one residue
  *   q.short_map.DIMS.TOKENS.SWIZZLE              of all residues, and floor(len / dilation) of the tokens of each
  *   batch len_q len_k tokens_q dilation          sizes
+ *   states                                       a manifest_states, of a merge
  *   workspace.NAME                               address of a region
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
  *   param.NAME.stride.D  param.NAME.extent.D     of its dimension D */

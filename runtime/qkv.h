@@ -188,7 +188,7 @@ typedef struct qkv_build_options {
   size_t size;
   const char *arch;     /* of the GPU to compile for; NULL: what qkv_prepare would load, for the engine's own device */
   const char *family;   /* NULL: dispatch chooses */
-  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill" */
+  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill"; "merge": see qkv_merge */
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
@@ -371,15 +371,22 @@ typedef struct qkv_limits {
   int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
                            saves compiling the kernel for other tensors, which are then refused */
   const char *family;   /* as in qkv_build_options */
-  const char *phase;
+  const char *phase;    /* NULL: many queries, and few where such calls are to be expected (qkv_prepare); "prefill" or
+                           "decode": kernels of that phase alone take all calls; "merge": see qkv_merge */
   const char *schedule;
 } qkv_limits;
 #define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
 
-/* All slow work: render, compile or read the cache, load. limits may be NULL. */
+/* All slow work: render, compile or read the cache, load. limits may be NULL.
+ *
+ * An op holds the kernel of its phase and one for tensors that are not 16-byte aligned. Without a phase, family or
+ * schedule in the limits, and with len_q 0 or above 16, it also holds one of phase decode where the spec tells that calls
+ * of few queries come: a workload has 1 to 16 queries; or it has no workloads, and layout.kv is padded or paged. Such
+ * calls take it: those whose max_len_q (len_q of a dense q) is at most 16 and has at most 64 rows a KV head, or is 1.
+ * Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
-/* Bytes of workspace a call may need, from the declared maxima; 0 for families that need none. A few bytes for causal
+/* Bytes of workspace a call may need, from the declared maxima, by whichever kernel; 0 for families that need none. A few bytes for causal
  * masks on Hopper. */
 QKV_API size_t qkv_workspace_size(const qkv_op *op);
 
@@ -441,6 +448,37 @@ typedef struct qkv_attention_args {
 /* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a CUDA
  * graph. The device's context must be current (it is made current and restored when it is not). */
 QKV_API qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream);
+
+/* ---- Merging: attention over keys that are split ---- */
+
+/* Output and natural LSE of attention of some rows over some of their keys, as a call left them: a shared prefix and
+ * what comes after it, parts of a context on several GPUs, splits of one's own. A state with lse = -inf has no keys;
+ * its o may hold anything. */
+typedef struct qkv_state {
+  qkv_tensor o;   /* shape as in qkv_attention_args; f16, bf16 or f32 */
+  qkv_tensor lse; /* the same, f32 */
+} qkv_state;
+
+enum { QKV_MERGE_STATES = 48 };
+
+typedef struct qkv_merge_args {
+  size_t size;
+  int count;               /* 1 to QKV_MERGE_STATES */
+  const qkv_state *states; /* host memory; each with strides and a format of its own */
+  qkv_tensor o;            /* of the spec's output format; may be the same tensor as the o of a state */
+  qkv_tensor lse;          /* likewise; rank 0 and no data: not wanted */
+} qkv_merge_args;
+#define QKV_MERGE_ARGS_INIT {sizeof(qkv_merge_args), 0, NULL, {0}, {0}}
+
+/* Attention over all keys from states over disjoint ones:
+ *   lse = log(sum_n exp(lse_n))     o = sum_n exp(lse_n - lse) o_n     in f32, in the order of the states
+ * States without keys change no bit; when none has keys, o = 0 and lse = -inf. One state is copied, and converted.
+ * All rows of the tensors are merged, those of no sequence too. Of the spec only heads, dim v, the output's format and
+ * layout.q count. For a sink, let one state alone have it, and pass its lse_with_sink as the state's lse.
+ * The op is one of qkv_prepare with limits.phase = "merge". Launch only, like qkv_attention; errors name the state. */
+QKV_API qkv_status qkv_merge(const qkv_op *op, const qkv_merge_args *args, qkv_stream stream);
+/* The same in f64 on the CPU: all tensors in host memory; o of any float format. */
+QKV_API qkv_status qkv_merge_reference(const qkv_spec *spec, const qkv_merge_args *args);
 
 /* A look at the arrays of lengths and pages before a call, for debugging: launches cannot look. They must be in host
  * memory here (args.cu_seqlens_q, ..., page_indptr); of the other tensors only the shapes count, parameters not at

@@ -1,4 +1,4 @@
-/* qkv_attention.c: the launch path: check, choose between two loaded kernels, fill a struct on the stack, launch.
+/* qkv_attention.c: the launch path: check, choose among loaded kernels, fill a struct on the stack, launch.
  *
  * Nothing here allocates, locks, waits, compiles, or reads files or the environment; so a call can be captured in a
  * CUDA graph. (A failing call formats a message, which allocates.) */
@@ -7,44 +7,8 @@
 #include <string.h>
 
 #include "qkv_internal.h"
-#include "tensor_map.h"
 
-/* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
- * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
-static int is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {
-  const int size = dtype_size(t->dtype), dim = t->rank - 1;
-  if ((uintptr_t)t->data % 16 || (t->stride[dim] != 1 && t->shape[dim] > 1))
-    return 0;
-  for (int d = 0; d < dim; d++)
-    if (t->shape[d] > 1 || d == token_axis) {
-      if ((t->stride[d] % 16) * size % 16)
-        return 0;
-      if (has_maps && (t->stride[d] < 0 || t->stride[d] >= TENSOR_MAP_STRIDE_LIMIT / size))
-        return 0;
-    }
-  return 1;
-}
-
-static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const op_kernel **out) {
-  *out = op->primary;
-  if (!op->primary->manifest.aligned16)
-    return QKV_OK;
-  for (int t = TENSOR_Q; t <= TENSOR_O; t++) {
-    if (is_aligned(call->tensors[t], call_token_axis(op->spec->parsed, t), op->primary->has_maps))
-      continue;
-    *out = op->other;
-    if (!op->other)
-      return error_set(
-          QKV_INVALID_ARGUMENT,
-          "%s: address and rows must be 16-byte aligned and the innermost stride 1, because the op was prepared "
-          "with limits.aligned_only",
-          call_tensor_name(op->spec->parsed, t));
-    return QKV_OK;
-  }
-  return QKV_OK;
-}
-
-static qkv_status check_maxima(const qkv_op *op, const call_view *call) {
+qkv_status call_check_maxima(const qkv_op *op, const call_view *call) {
   const struct {
     const char *name;
     int64_t limit, value;
@@ -173,6 +137,9 @@ static qkv_status fill_field(const qkv_op *op, const manifest_field *field, cons
     return QKV_OK;
   case FIELD_TENSOR_MAP:
     return fill_map(op, slot, call, params + slot->offset);
+  case FIELD_STATES:
+    memcpy(params + slot->offset, call->states, sizeof *call->states);
+    return QKV_OK;
   case FIELD_F32:
     real = (float)call->values[slot->index];
     memcpy(params + slot->offset, &real, sizeof real);
@@ -241,6 +208,19 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
   return QKV_OK;
 }
 
+qkv_status call_launch(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
+                       const int64_t *offsets, bool planned, qkv_stream stream) {
+  _Alignas(64) char params[MANIFEST_MAX_PARAMS];
+  memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
+  for (int n = 0; n < k->manifest.nfields; n++) {
+    qkv_status status = fill_field(op, &k->manifest.fields[n], &k->slots[n], call, workspace, offsets, params);
+    if (status != QKV_OK)
+      return status;
+  }
+  qkv_status status = zero_regions(op, k, call, workspace, offsets, planned, stream);
+  return status == QKV_OK ? launch_all(op, k, call, params, planned, stream) : status;
+}
+
 /* What a dilation makes of the sizes; see mask_residue.h for its parameter. */
 static void size_residues(const op_kernel *k, call_view *call) {
   const int64_t m = k->dilation_param >= 0 ? (int64_t)call->values[k->dilation_param] : k->dilation;
@@ -263,16 +243,17 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   call_view call = {0};
   const op_kernel *k;
   int64_t offsets[MANIFEST_MAX_REGIONS] = {0};
-  _Alignas(64) char params[MANIFEST_MAX_PARAMS];
   if (!op || !args)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", op ? "args" : "op");
+  if (op->primary->merges)
+    return error_set(QKV_INVALID_ARGUMENT, "the op was prepared for phase merge: call qkv_merge");
   qkv_status status = call_check(op->spec->parsed, &op->limits, args, 0, &call);
   if (status == QKV_OK)
-    status = check_maxima(op, &call);
+    status = call_check_maxima(op, &call);
   if (status != QKV_OK || call.empty)
     return status;
   call.sizes[SIZE_SM_COUNT] = op->engine->info.sm_count;
-  status = choose_kernel(op, &call, &k);
+  status = dispatch_choose(op, &call, &k);
   if (status == QKV_OK)
     size_residues(k, &call);
   if (status == QKV_OK)
@@ -280,14 +261,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   if (status != QKV_OK)
     return status;
   replace_empty(op, &call);
-  memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
-  for (int n = 0; n < k->manifest.nfields; n++) {
-    status = fill_field(op, &k->manifest.fields[n], &k->slots[n], &call, args->workspace, offsets, params);
-    if (status != QKV_OK)
-      return status;
-  }
-  status = zero_regions(op, k, &call, args->workspace, offsets, args->reuse_plan, stream);
-  return status == QKV_OK ? launch_all(op, k, &call, params, args->reuse_plan, stream) : status;
+  return call_launch(op, k, &call, args->workspace, offsets, args->reuse_plan, stream);
 }
 
 /* ---- Timing ---- */

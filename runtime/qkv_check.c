@@ -412,6 +412,100 @@ qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_
   return check_args(s, &none, args, sizes, out);
 }
 
+/* ---- Merges ---- */
+
+/* The extents of o, which everything else must agree with. */
+static qkv_status merge_sizes(const spec *s, const qkv_tensor *o, int64_t sizes[EXTENTS]) {
+  const form *f = form_of(s, TENSOR_O);
+  if (o->rank != f->rank)
+    return error_set(QKV_INVALID_ARGUMENT, "o: has rank %d, must have %d", o->rank, f->rank);
+  for (int d = 0; d < f->rank; d++) {
+    if (o->shape[d] < 0 || o->shape[d] > INT32_MAX)
+      return error_set(QKV_INVALID_ARGUMENT, "o: dimension %d, %s, is %lld; it must be 0 to %d", d,
+                       extent_names[f->extents[d]], (long long)o->shape[d], INT32_MAX);
+    sizes[f->extents[d]] = o->shape[d];
+  }
+  sizes[HEADS_Q] = s->heads_q;
+  sizes[DIM_V] = s->dim_v;
+  return QKV_OK;
+}
+
+/* A tensor as attention has it, of any of the formats that an o may have where `any`. */
+static qkv_status check_state_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS],
+                                     role r, bool any) {
+  const form *f = form_of(s, tensor);
+  const qkv_dtype want = dtype_wanted(s, tensor);
+  int64_t extents[4];
+  if (any ? t->dtype != QKV_F16 && t->dtype != QKV_BF16 && t->dtype != QKV_F32 : t->dtype != want)
+    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, must be %s", rules[tensor].name, dtype_name(t->dtype),
+                     any ? "f16, bf16 or f32" : dtype_name(want));
+  for (int d = 0; d < f->rank; d++)
+    extents[d] = sizes[f->extents[d]];
+  return check_shape(rules[tensor].name, t, f->rank, extents, r, f->extents);
+}
+
+/* Fills what the kernel takes of a state; lse may be missing in the merged one. */
+static qkv_status take_state(const spec *s, const qkv_tensor *o, const qkv_tensor *lse, manifest_state *out) {
+  const form *of_o = form_of(s, TENSOR_O), *of_lse = form_of(s, TENSOR_LSE);
+  const int size = dtype_size(o->dtype), dim = of_o->rank - 1, dense = of_o->rank == 4;
+  bool wide = o->stride[dim] == 1 && (uintptr_t)o->data % 16 == 0;
+  if (o->stride[dim] < INT32_MIN || o->stride[dim] > INT32_MAX)
+    return error_set(QKV_INVALID_ARGUMENT,
+                     "o: the stride of its dimension %d is %lld, which the kernel holds in 32 bits", dim,
+                     (long long)o->stride[dim]);
+  *out = (manifest_state){.o = o->data, .lse = lse ? lse->data : NULL, .o_stride_dim = (int32_t)o->stride[dim],
+                          .dtype = (uint16_t)o->dtype};
+  for (int d = 0; d < dim; d++) {
+    out->o_stride[d + !dense] = o->stride[d]; /* batch, token, head */
+    wide &= o->shape[d] <= 1 || (o->stride[d] % 16) * size % 16 == 0;
+  }
+  static const char *const axes[] = {"batch", "token", "head"};
+  for (int d = 0; lse && d < of_lse->rank; d++)
+    for (int n = 0; n < 3; n++)
+      if (!strcmp(of_lse->axes[d], axes[n]))
+        out->lse_stride[n] = lse->stride[d];
+  out->wide = wide;
+  return QKV_OK;
+}
+
+qkv_status call_check_merge(const spec *s, const qkv_merge_args *args, call_view *out, manifest_states *states) {
+  int64_t sizes[EXTENTS];
+  const bool ragged = s->layout_q == LAYOUT_RAGGED, wants_lse = args->lse.rank > 0 || args->lse.data;
+  if (args->size < sizeof *args)
+    return error_set(QKV_INVALID_ARGUMENT, "args.size is not set; start from QKV_MERGE_ARGS_INIT");
+  if (args->count < 1 || args->count > MANIFEST_STATES || !args->states)
+    return error_set(QKV_INVALID_ARGUMENT, "states: %d given, must be 1 to %d", args->states ? args->count : 0,
+                     MANIFEST_STATES);
+  qkv_status status = merge_sizes(s, &args->o, sizes);
+  if (status == QKV_OK)
+    status = check_state_tensor(s, TENSOR_O, &args->o, sizes, OUTPUT, false);
+  if (status == QKV_OK && wants_lse)
+    status = check_state_tensor(s, TENSOR_LSE, &args->lse, sizes, OUTPUT, false);
+  if (status == QKV_OK)
+    status = take_state(s, &args->o, wants_lse ? &args->lse : NULL, &states->out);
+  for (int n = 0; n < args->count && status == QKV_OK; n++) {
+    const qkv_state *state = &args->states[n];
+    status = check_state_tensor(s, TENSOR_O, &state->o, sizes, INPUT, true);
+    if (status == QKV_OK)
+      status = check_state_tensor(s, TENSOR_LSE, &state->lse, sizes, INPUT, false);
+    if (status == QKV_OK)
+      status = take_state(s, &state->o, &state->lse, &states->in[n]);
+    if (status != QKV_OK)
+      return error_context(status, "states[%d].", n);
+  }
+  states->count = args->count;
+  out->states = states;
+  out->sizes[SIZE_BATCH] = ragged ? 0 : sizes[BATCH];
+  out->sizes[SIZE_LEN_Q] = ragged ? 0 : sizes[LEN_Q];
+  out->sizes[SIZE_TOKENS_Q] = ragged ? sizes[TOKENS_Q] : sizes[BATCH] * sizes[LEN_Q];
+  out->sizes[SIZE_HEADS_Q] = s->heads_q;
+  out->sizes[SIZE_DIM_V] = s->dim_v;
+  out->empty = out->sizes[SIZE_TOKENS_Q] == 0;
+  return status;
+}
+
+/* ---- Calls of attention ---- */
+
 static void give_sizes(const int64_t sizes[EXTENTS], bool ragged_q, int64_t out[SIZE_COUNT]) {
   out[SIZE_ONE] = 1;
   out[SIZE_BATCH] = sizes[BATCH];

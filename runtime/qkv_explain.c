@@ -14,7 +14,30 @@ typedef struct explanation {
   gen_kernel *kernel; /* NULL: nothing can run, `why` says it */
   char *why;
   gen_schedule schedule;
+  gen_kernel *few; /* for calls of few queries; NULL: there is none */
+  char few_reason[DISPATCH_REASON];
+  char unaligned[MANIFEST_NAME]; /* the family for tensors that the kernel cannot take; "": it takes all */
 } explanation;
+
+/* What an op holds beside the kernel. */
+static qkv_status gather_dispatch(const qkv_engine *e, explanation *x) {
+  gen_choice choices[GEN_MAX_FAMILIES];
+  int count;
+  gen_error error = {0};
+  gen_request unaligned = x->request;
+  qkv_status status = dispatch_render_decode(e, x->spec, &x->request, &x->few, x->few_reason);
+  if (status != QKV_OK || !x->kernel->manifest.aligned16)
+    return status;
+  unaligned.unaligned = true;
+  if (gen_choices(x->spec, &unaligned, choices, &count, &error) != GEN_OK)
+    return gen_failed(&error);
+  for (int n = 0; n < count; n++) { /* the kernel's own family, else the first that can */
+    const bool own = !strcmp(choices[n].family, x->kernel->manifest.family);
+    if (choices[n].supported && (own || !*x->unaligned))
+      strcpy(x->unaligned, choices[n].family);
+  }
+  return QKV_OK;
+}
 
 static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build_options *given, explanation *x) {
   const compiler_ops *compiler;
@@ -34,6 +57,9 @@ static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build
     x->why = strdup(error_message());
     return x->why ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
   }
+  status = gather_dispatch(e, x);
+  if (status != QKV_OK)
+    return status;
   x->request.family = x->kernel->manifest.family;
   gen_check_schedule(x->spec, &x->request, &x->schedule, &error); /* resources; left zero when the family cannot tell */
   return QKV_OK;
@@ -108,6 +134,20 @@ static void print_kernel(const explanation *x, text *out) {
     text_printf(out, "  workspace %s\n", m->regions[n].name);
 }
 
+/* Which of an op's kernels a call takes, and why there are so many. */
+static void print_dispatch(const explanation *x, text *out) {
+  const char *family = x->kernel->manifest.family;
+  char few[32];
+  snprintf(few, sizeof few, "max_len_q up to %lld", (long long)dispatch_few(x->spec));
+  text_puts(out, "dispatch\n");
+  if (x->few)
+    text_printf(out, "  %-20s %s, %s\n", few, x->few->manifest.family, x->few->manifest.schedule);
+  text_printf(out, "  %-20s %s\n", x->few ? "other calls" : "all calls", family);
+  if (*x->unaligned)
+    text_printf(out, "  %-20s %s, whatever max_len_q\n", "unaligned tensors", x->unaligned);
+  text_printf(out, "  %-20s %s: %s\n", "why", x->few ? "few queries have a kernel" : "one kernel", x->few_reason);
+}
+
 /* Each line of `lines`, indented. */
 static void print_indented(const char *lines, text *out) {
   for (const char *line = lines; line && *line;) {
@@ -128,10 +168,12 @@ static void print_text(const qkv_spec *s, const explanation *x, text *out) {
     text_printf(out, ", %lld a page of %d", kv_bytes(x->spec, x->spec->page_size), x->spec->page_size);
   text_puts(out, "\n");
   print_families(x, out);
-  if (x->kernel)
+  if (x->kernel) {
     print_kernel(x, out);
-  else
+    print_dispatch(x, out);
+  } else {
     text_printf(out, "no kernel: %s\n", x->why);
+  }
   text_puts(out, "mask\n");
   gen_explain_mask(x->spec, &mask);
   print_indented(mask.bytes, out);
@@ -198,6 +240,25 @@ static void json_kernel(const explanation *x, text *out) {
   text_puts(out, "]}");
 }
 
+static void json_dispatch(const explanation *x, text *out) {
+  text_puts(out, "{");
+  if (x->few) {
+    text_printf(out, "\"few\": {\"max_len_q\": %lld, ", (long long)dispatch_few(x->spec));
+    json_pair(out, "family", x->few->manifest.family);
+    text_puts(out, ", ");
+    json_pair(out, "schedule", x->few->manifest.schedule);
+    text_puts(out, "}, ");
+  } else {
+    text_puts(out, "\"few\": null, ");
+  }
+  json_pair(out, "family", x->kernel->manifest.family);
+  text_puts(out, ", ");
+  json_pair(out, "unaligned", *x->unaligned ? x->unaligned : x->kernel->manifest.family);
+  text_puts(out, ", ");
+  json_pair(out, "why", x->few_reason);
+  text_puts(out, "}");
+}
+
 static void print_json(const qkv_spec *s, const explanation *x, text *out) {
   text notes = {0};
   text_puts(out, "{");
@@ -218,6 +279,11 @@ static void print_json(const qkv_spec *s, const explanation *x, text *out) {
   text_puts(out, "], \"kernel\": ");
   if (x->kernel)
     json_kernel(x, out);
+  else
+    text_puts(out, "null");
+  text_puts(out, ", \"dispatch\": ");
+  if (x->kernel)
+    json_dispatch(x, out);
   else
     text_puts(out, "null");
   text_puts(out, ", ");
@@ -267,6 +333,7 @@ qkv_status qkv_explain(qkv_engine *e, const qkv_spec *s, const qkv_build_options
     status = text_give(&t, out);
   }
   gen_kernel_free(x->kernel);
+  gen_kernel_free(x->few);
   free(x->why);
   free(x);
   return status;

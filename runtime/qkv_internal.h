@@ -5,8 +5,9 @@
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
- *   qkv_sequences.c  arrays of lengths and pages, looked at
+ *   qkv_merge.c      states over disjoint keys become one    qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
+ *   qkv_dispatch.c   which kernels an op holds, and which a call takes
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
 #ifndef RUNTIME_QKV_INTERNAL_H
@@ -55,6 +56,7 @@ void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t le
 /* ---- Engine ---- */
 
 typedef struct build_job build_job;
+typedef struct op_kernel op_kernel;
 
 struct qkv_engine {
   const device_ops *ops; /* NULL: compile only */
@@ -144,6 +146,7 @@ typedef struct call_view {
   const qkv_tensor *tensors[TENSOR_PARAM + SPEC_MAX_PARAMS];
   double values[SPEC_MAX_PARAMS];
   int64_t sizes[SIZE_COUNT];
+  const manifest_states *states; /* of a merge */
   int empty; /* nothing to compute */
 } call_view;
 
@@ -156,6 +159,26 @@ qkv_status call_check(const spec *s, const call_limits *limits, const qkv_attent
 qkv_status call_check_params(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
 /* The part of it that qkv_check_sequences needs: shapes of q, k and of the arrays. As call_check_params. */
 qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
+/* The whole of it for a merge: sizes, and the states as the kernel takes them. Any memory. */
+qkv_status call_check_merge(const spec *s, const qkv_merge_args *args, call_view *out, manifest_states *states);
+/* ---- Dispatch (qkv_dispatch.c) ---- */
+
+enum { DISPATCH_REASON = 512 };
+/* Up to so many queries a sequence are few, for kernels of phase decode. */
+int64_t dispatch_few(const spec *s);
+/* The kernel for calls of few queries that an op of this request holds beside the others: *out stays NULL when it has
+ * none. `reason` says why it has one, or none. */
+qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
+                                  char reason[DISPATCH_REASON]);
+/* Which of the op's kernels a call takes: a function of its maximum of queries and of its tensors' alignment. */
+qkv_status dispatch_choose(const qkv_op *op, const call_view *call, const op_kernel **out);
+
+/* Is the call within what the op was prepared for? */
+qkv_status call_check_maxima(const qkv_op *op, const call_view *call);
+/* Fills the parameter struct and launches: zeroed regions of the workspace, then the kernels; without those that plan
+ * when `planned`. */
+qkv_status call_launch(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
+                       const int64_t *offsets, bool planned, qkv_stream stream);
 /* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
  */
 typedef struct problem_eval {
@@ -215,7 +238,8 @@ typedef enum slot_kind {
   SLOT_SIZE,
   SLOT_WORKSPACE,
   SLOT_VALUE,
-  SLOT_MAP
+  SLOT_MAP,
+  SLOT_STATES
 } slot_kind;
 typedef enum map_tokens { MAP_ALL, MAP_LONG, MAP_SHORT } map_tokens; /* see manifest.h */
 typedef struct field_slot {
@@ -227,15 +251,16 @@ typedef struct field_slot {
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */
-typedef struct op_kernel {
+struct op_kernel {
   manifest manifest;
   device_module *module;
   device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
   field_slot slots[MANIFEST_MAX_FIELDS];
   int has_maps; /* some of the slots are SLOT_MAP */
+  int merges;   /* one is SLOT_STATES: a kernel of qkv_merge */
   int64_t dilation;   /* of the manifest; 1: none */
   int dilation_param; /* the parameter that says it; -1: none */
-} op_kernel;
+};
 
 struct qkv_op {
   qkv_engine *engine;
@@ -243,6 +268,7 @@ struct qkv_op {
   call_limits limits;
   op_kernel *primary;
   op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
+  op_kernel *few;   /* for calls of few queries; NULL: the others take them */
   int64_t workspace;
   qkv_tensor zero; /* one element 0 of a type of its own, for parameters that are empty: they read as 0; no data: none
                       has a shape */

@@ -60,6 +60,10 @@ static int bind_source(const spec *s, const manifest *m, const char *source, fie
     slot->index = size;
     return 1;
   }
+  if (!strcmp(source, "states")) {
+    slot->kind = SLOT_STATES;
+    return 1;
+  }
   if (!strncmp(source, "workspace.", 10)) {
     slot->kind = SLOT_WORKSPACE;
     for (slot->index = 0; slot->index < m->nregions; slot->index++)
@@ -90,6 +94,8 @@ static int type_fits(const field_slot *slot) {
     return slot->kind == SLOT_VALUE;
   if (slot->type == FIELD_TENSOR_MAP || slot->kind == SLOT_MAP)
     return slot->type == FIELD_TENSOR_MAP && slot->kind == SLOT_MAP;
+  if (slot->type == FIELD_STATES || slot->kind == SLOT_STATES)
+    return slot->type == FIELD_STATES && slot->kind == SLOT_STATES;
   return (slot->type == FIELD_POINTER) == pointer;
 }
 
@@ -126,6 +132,7 @@ static qkv_status bind_fields(const spec *s, op_kernel *k) {
         f->offset + field_type_size(f->type) > m->params_size)
       return error_set(QKV_INTERNAL, "%s: member '%s' cannot be filled from '%s'", m->family, f->name, f->source);
     k->has_maps |= slot->kind == SLOT_MAP;
+    k->merges |= slot->kind == SLOT_STATES;
   }
   return QKV_OK;
 }
@@ -187,57 +194,79 @@ static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *re
   return QKV_OK;
 }
 
-/* The second kernel, built beside the first. */
+/* A further kernel, built beside the first. */
 typedef struct side_build {
   qkv_engine *engine;
   const spec *spec;
-  gen_request request;
+  gen_request request;  /* what to render */
+  gen_kernel *rendered; /* or what has been rendered already */
   op_kernel *kernel;
   qkv_status status;
   char *message; /* errors belong to threads; this carries one over */
+  bool wanted, threaded;
+  pthread_t thread;
 } side_build;
 
 static void *build_aside(void *pointer) {
   side_build *b = pointer;
-  gen_kernel *rendered = NULL;
-  b->status = render_kernel(b->engine, b->spec, &b->request, &rendered);
+  if (!b->rendered)
+    b->status = render_kernel(b->engine, b->spec, &b->request, &b->rendered);
   if (b->status == QKV_UNSUPPORTED) { /* the family takes aligned tensors only: the next one serves the others */
     b->request.family = b->request.schedule = NULL;
-    b->status = render_kernel(b->engine, b->spec, &b->request, &rendered);
+    b->status = render_kernel(b->engine, b->spec, &b->request, &b->rendered);
   }
   if (b->status == QKV_OK)
-    b->status = load_kernel(b->engine, b->spec, rendered, &b->kernel);
+    b->status = load_kernel(b->engine, b->spec, b->rendered, &b->kernel);
   if (b->status != QKV_OK)
     b->message = strdup(error_message());
-  gen_kernel_free(rendered);
   return NULL;
 }
 
-/* Loads the primary kernel and, when that needs aligned tensors and others are allowed, the one for all tensors. */
+static void start_aside(side_build *b) {
+  b->threaded = b->wanted && pthread_create(&b->thread, NULL, build_aside, b) == 0;
+}
+
+/* Waits for it, or does it now when no thread could be started and all is well so far. `what` and how to do without it
+ * go into the message of a failure. */
+static qkv_status finish_aside(side_build *b, qkv_status status, const char *what) {
+  if (b->threaded)
+    pthread_join(b->thread, NULL);
+  else if (b->wanted && status == QKV_OK)
+    build_aside(b);
+  gen_kernel_free(b->rendered);
+  if (status == QKV_OK && b->status != QKV_OK)
+    status = error_set(b->status, "%s: %s", what, b->message ? b->message : "failed");
+  free(b->message);
+  return status;
+}
+
+/* Loads the primary kernel; when that needs aligned tensors and others are allowed, the one for all tensors; and the
+ * one for few queries where such calls are to be expected. They are built at the same time. */
 static qkv_status load_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
   qkv_engine *e = op->engine;
   const spec *s = op->spec->parsed;
+  char reason[DISPATCH_REASON];
   gen_kernel *rendered;
   qkv_status status = render_kernel(e, s, request, &rendered);
   if (status != QKV_OK)
     return status;
-  int two = rendered->manifest.aligned16 && !aligned_only, threaded = 0;
-  side_build side = {.engine = e, .spec = s, .request = *request};
-  side.request.unaligned = true;
-  side.request.family = rendered->manifest.family;
-  pthread_t thread;
-  if (two)
-    threaded = pthread_create(&thread, NULL, build_aside, &side) == 0;
-  status = load_kernel(e, s, rendered, &op->primary);
-  if (threaded)
-    pthread_join(thread, NULL);
-  else if (two && status == QKV_OK)
-    build_aside(&side);
-  op->other = two ? side.kernel : rendered->manifest.aligned16 ? NULL : op->primary;
-  if (status == QKV_OK && two && side.status != QKV_OK)
-    status = error_set(side.status, "the kernel for unaligned tensors (limits.aligned_only saves it): %s",
-                       side.message ? side.message : "failed");
-  free(side.message);
+  const bool aligned16 = rendered->manifest.aligned16;
+  side_build other = {.engine = e, .spec = s, .request = *request, .wanted = aligned16 && !aligned_only},
+             few = {.engine = e, .spec = s};
+  other.request.unaligned = true;
+  other.request.family = rendered->manifest.family;
+  status = dispatch_render_decode(e, s, request, &few.rendered, reason);
+  few.wanted = few.rendered != NULL;
+  if (status == QKV_OK) {
+    engine_log(e, QKV_LOG_DEBUG, "%s: %s kernel for few queries: %s", s->name, few.wanted ? "a" : "no", reason);
+    start_aside(&other);
+    start_aside(&few);
+    status = load_kernel(e, s, rendered, &op->primary);
+  }
+  status = finish_aside(&other, status, "the kernel for unaligned tensors (limits.aligned_only saves it)");
+  status = finish_aside(&few, status, "the kernel for few queries (limits.phase = \"prefill\" saves it)");
+  op->other = aligned16 ? other.kernel : op->primary;
+  op->few = few.kernel;
   gen_kernel_free(rendered);
   return status;
 }
@@ -268,8 +297,8 @@ static qkv_status size_workspace(qkv_op *op) {
                                      [SIZE_DIM_QK] = s->dim_qk,
                                      [SIZE_DIM_V] = s->dim_v,
                                      [SIZE_SM_COUNT] = op->engine->info.sm_count};
-  const op_kernel *kernels[] = {op->primary, op->other};
-  for (int n = 0; n < 2; n++) {
+  const op_kernel *kernels[] = {op->primary, op->other, op->few};
+  for (int n = 0; n < 3; n++) {
     int64_t offsets[MANIFEST_MAX_REGIONS];
     if (!kernels[n] || kernels[n]->manifest.nregions == 0)
       continue;
@@ -363,6 +392,7 @@ void qkv_op_free(qkv_op *op) {
   if (op->other != op->primary)
     op_kernel_free(op->engine, op->other);
   op_kernel_free(op->engine, op->primary);
+  op_kernel_free(op->engine, op->few);
   if (op->zero.data)
     op->engine->ops->free(op->engine->device, op->zero.data);
   qkv_spec_free((qkv_spec *)(uintptr_t)op->spec);

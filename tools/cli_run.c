@@ -60,7 +60,9 @@ static int prepare(problem *p, outcome *result, qkv_op **op) {
   limits.len_q = p->len_q;
   limits.len_k = p->len_k;
   limits.family = build.family;
-  limits.phase = build.phase;
+  limits.phase = build.phase; /* else of this call's shape: no kernel is compiled for others */
+  if (!build.phase && !build.family && !build.schedule && p->len_q > 16)
+    limits.phase = build.phase = "prefill";
   limits.schedule = build.schedule;
   int q_row = p->info.dim_qk * dtype_bytes(p->info.dtype_q), k_row = p->info.dim_qk * dtype_bytes(p->info.dtype_kv),
       v_row = p->info.dim_v * dtype_bytes(p->info.dtype_kv), o_row = p->info.dim_v * dtype_bytes(p->info.dtype_out);

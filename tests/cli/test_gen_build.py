@@ -207,9 +207,12 @@ def test_a_filled_cache_needs_no_compiler(fresh, small):
 def test_build_for_the_emulator(fresh, small):
     """What was built beforehand runs where compiling is forbidden."""
     fresh("run", small, "--device", "emu", "--q", 8, env={"QKV_DISABLE_JIT": "1"}, code=4)
-    report = fresh("build", small, "--device", "emu", "--json").json()["builds"][0]
-    assert report["kernels"][0]["registers"] == -1, report
-    assert fresh("run", small, "--device", "emu", "--q", 8, "--json", env={"QKV_DISABLE_JIT": "1"}).json()["ok"]
+    for phase in "decode", "prefill":  # of 8 queries, and of 20
+        report = fresh("build", small, "--device", "emu", "--phase", phase, "--json").json()["builds"][0]
+        assert report["kernels"][0]["registers"] == -1, report
+    for queries in 8, 20:
+        words = "run", small, "--device", "emu", "--q", queries, "--json"
+        assert fresh(*words, env={"QKV_DISABLE_JIT": "1"}).json()["ok"]
 
 
 def test_too_many_architectures(qkvc, small):

@@ -380,7 +380,7 @@ static void family_mistakes_are_named(void **state) {
        "field 'w' points to 'workspace.w', which is no region"},
       {TOY_PLAIN "kernel = function() return {launches = {{entry = 'e', block = 32, shared_bytes = 0, grid = {}}},"
                  "params = {{name = 'w', type = 'f64', source = 'q'}}, regions = {}, aligned16 = true} end,",
-       "params[1]: type must be pointer, i64, i32, f32 or tensor_map, not 'f64'"},
+       "params[1]: type must be pointer, i64, i32, f32, tensor_map or states, not 'f64'"},
   };
   for (size_t n = 0; n < sizeof cases / sizeof cases[0]; n++) {
     char *folder = fixture_toy(cases[n][0], "x\n");

@@ -47,7 +47,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
   for (int n = 0; n < m->nfields; n++) {
     random_word(seed, m->fields[n].name, sizeof m->fields[n].name);
     random_word(seed, m->fields[n].source, sizeof m->fields[n].source);
-    m->fields[n].type = (field_type)(fixture_random(seed) % 5);
+    m->fields[n].type = (field_type)(fixture_random(seed) % 6);
   }
   manifest_place_fields(m);
 }

@@ -14,11 +14,12 @@ from ._engine import Engine, Launch, Op, Param, Spec, Workload, load, map_mask, 
 from ._library import (BAD_SCHEDULE, BAD_SPEC, COMPILE_ERROR, DEVICE_ERROR, INTERNAL, INVALID_ARGUMENT, IO,
                        NO_COMPILER, NO_DEVICE, NOT_PREPARED, OUT_OF_MEMORY, TEMPLATE_ERROR, UNKNOWN_ARCH,
                        UNSUPPORTED, Error)
+from ._merge import merge_reference
 from ._pool import Pool, PoolTensor
 
 __version__ = "0.1.0"
 __all__ = ["Engine", "Error", "Launch", "Op", "Param", "Pool", "PoolTensor", "Spec", "Workload", "load", "lowlevel",
-           "map_mask", "reference", "visible",
+           "map_mask", "merge_reference", "reference", "visible",
            "BAD_SCHEDULE", "BAD_SPEC", "COMPILE_ERROR", "DEVICE_ERROR", "INTERNAL", "INVALID_ARGUMENT", "IO",
            "NO_COMPILER", "NO_DEVICE", "NOT_PREPARED", "OUT_OF_MEMORY", "TEMPLATE_ERROR", "UNKNOWN_ARCH",
            "UNSUPPORTED"]

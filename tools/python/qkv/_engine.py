@@ -9,7 +9,7 @@ from ctypes import byref, c_double, c_int64, c_void_p
 from types import SimpleNamespace
 
 from . import _library as c
-from . import _tensor
+from . import _merge, _tensor
 
 Param = collections.namedtuple("Param", "name dtype rank")
 #: Arrays of lengths and pages of a call whose sequences have lengths of their own.
@@ -238,6 +238,8 @@ class Engine(_Handle):
 class _Call:
     """The arguments of one call as C structures, with everything that must stay alive beside them."""
 
+    function = "qkv_attention"
+
     def __init__(self, spec, q, k, v, outputs, sink, params, stream=None):
         params = dict(params)
         arrays = {name: params.pop(name) for name in ARRAYS if params.get(name) is not None}
@@ -322,7 +324,7 @@ class Launch:
         self._workspace = workspace
         self._staged, self._buffers, self._device_addresses = [], [], {}
         op.engine._launches.add(self)
-        made = [outputs[name] for name in op.spec.outputs]
+        made = list(outputs.values())
         self.result = made[0] if len(made) == 1 else tuple(made)
         device = op.engine.device
         for name, view in call.views.items():
@@ -383,7 +385,7 @@ class Launch:
             if copy_in:
                 c.call("qkv_copy_to_device", engine, memory, host, size)
         stream = self._stream if stream is None else _stream_handle(stream)
-        c.call("qkv_attention", self._op.handle, byref(self._call.args), stream)
+        c.call(self._call.function, self._op.handle, byref(self._call.args), stream)
         if self._staged:
             c.call("qkv_synchronize", engine)
         for host, memory, size, _, copy_out in self._staged:
@@ -491,6 +493,19 @@ class Op(_Handle):
     def __call__(self, q, k, v, **arguments):
         """Runs the attention and returns o, or (o, lse, ...) in the order of spec.outputs. Arguments as of bind."""
         return self.bind(q, k, v, **arguments)()
+
+    def merge(self, states, *, out=None, lse=None, stream=None):
+        """Attention over all keys from that over disjoint ones, by an op prepared with phase="merge" (qkv.h: Merging).
+
+        states    [(o, lse), ...] as calls over some of the keys return them, 1 to 48; o in f16, bf16 or f32; lse = -inf
+                  where a row has no keys
+        out, lse  where to write, tensors of a state too; allocated like the first state when not given
+        Returns (o, lse).
+        """
+        self.handle  # refuses when closed, before anything is allocated
+        states, outputs = _merge.outputs_for(self.spec, states, out, lse, self.spec._dtype_out)
+        stream = _tensor.current_stream(states[0][0]) if stream is None else _stream_handle(stream)
+        return Launch(self, _merge.MergeCall(self.spec, states, outputs, stream), outputs, stream, None)()
 
     def __repr__(self):
         return "<qkv.Op %s on %s>" % (self.spec.name, self.engine.device.name)

@@ -120,6 +120,14 @@ class AttentionArgs(_Sized):
                 ("page_indptr", Tensor), ("max_len_q", c_int64), ("max_len_k", c_int64)]
 
 
+class State(ctypes.Structure):
+    _fields_ = [("o", Tensor), ("lse", Tensor)]
+
+
+class MergeArgs(_Sized):
+    _fields_ = [("size", c_size_t), ("count", c_int), ("states", POINTER(State)), ("o", Tensor), ("lse", Tensor)]
+
+
 class MaskMap(_Sized):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("head", c_int64), ("tile_q", c_int64), ("tile_k", c_int64),
                 ("most", c_double), ("rows", c_int64), ("columns", c_int64), ("planned", c_void_p),
@@ -185,6 +193,8 @@ PROTOTYPES = {
     "qkv_op_free": (None, [c_void_p]),
     "qkv_workspace_size": (c_size_t, [c_void_p]),
     "qkv_attention": (c_int, [c_void_p, POINTER(AttentionArgs), c_void_p]),
+    "qkv_merge": (c_int, [c_void_p, POINTER(MergeArgs), c_void_p]),
+    "qkv_merge_reference": (c_int, [c_void_p, POINTER(MergeArgs)]),
     "qkv_reference": (c_int, [c_void_p, POINTER(AttentionArgs)]),
     "qkv_check_sequences": (c_int, [c_void_p, POINTER(AttentionArgs)]),
     "qkv_visible": (c_int, [c_void_p, POINTER(AttentionArgs), c_int64, c_int64, c_void_p]),
