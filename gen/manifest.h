@@ -106,6 +106,12 @@ typedef struct manifest_states {
  *                                                head, batch), of the residues below len % dilation, which have
  *                                                ceil(len / dilation) tokens; the box holds tokens of one residue
  *   q.short_map.DIMS.TOKENS.SWIZZLE              of all residues, and floor(len / dilation) of the tokens of each
+ *   k.clipped_map.DIMS.ROWS.SWIZZLE              the same of k (also q v o) over (dim, row, token, head), and batch or page
+ *                                                where the layout has one. The box is DIMS elements of ROWS tokens; at row
+ *                                                ROWS - n and token t + n it begins with token t and ends behind the n-th
+ *                                                row (0 <= n <= ROWS), whatever follows in the tensor
+ *   q.clipped_packed_map.DIMS.HEADS.ROWS.SWIZZLE the same of a ragged q (also o) over (dim, query head of a KV head, row,
+ *                                                token, KV head)
  *   batch len_q len_k tokens_q dilation          sizes
  *   states                                       a manifest_states, of a merge
  *   workspace.NAME                               address of a region

@@ -59,10 +59,10 @@ typedef struct view_axis {
   int box;
 } view_axis;
 
-static qkv_status encode_map(const qkv_op *op, const qkv_tensor *t, const view_axis *axes, int rank, int swizzle,
-                             char *encoded) {
-  int size = dtype_size(t->dtype);
-  device_tensor_map map = {.base = t->data, .element_bytes = size, .rank = rank, .swizzle = swizzle};
+static qkv_status encode_map(const qkv_op *op, void *base, qkv_dtype dtype, const view_axis *axes, int rank,
+                             int swizzle, char *encoded) {
+  int size = dtype_size(dtype);
+  device_tensor_map map = {.base = base, .element_bytes = size, .rank = rank, .swizzle = swizzle};
   for (int d = 0; d < rank; d++) {
     map.extent[d] = axes[d].extent;
     map.box[d] = axes[d].box;
@@ -82,7 +82,7 @@ static qkv_status fill_residue_map(const qkv_op *op, const field_slot *slot, con
   const int64_t dilation = call->sizes[SIZE_DILATION], len = t->shape[1], more = len % dilation;
   const bool is_long = slot->tokens == MAP_LONG;
   const int64_t tokens = len / dilation + is_long, residues = is_long ? more : dilation;
-  return encode_map(op, t,
+  return encode_map(op, t->data, t->dtype,
                     (const view_axis[]){{t->shape[3], 1, slot->box_dims},
                                         {tokens, dilation * t->stride[1], slot->box_tokens},
                                         {residues, t->stride[1], 1},
@@ -92,22 +92,35 @@ static qkv_status fill_residue_map(const qkv_op *op, const field_slot *slot, con
 }
 
 /* A view of one tensor as (dim, token, head, batch), or packed as (dim, query head of a KV head, token, KV head,
- * batch). */
+ * batch); a clipped one has (row of the box, token) in the token's place, and no batch where the tensor has none. Row r
+ * at token t is token r + t - rows of the tensor: the base lies `rows` tokens before it, and no row that a box has
+ * inside of the map does. */
 static qkv_status fill_map(const qkv_op *op, const field_slot *slot, const call_view *call, char *encoded) {
   const qkv_tensor *t = call->tensors[slot->tensor];
   const spec *s = op->spec->parsed;
-  const int64_t group = s->heads_q / s->heads_kv;
-  if (slot->tokens != MAP_ALL)
+  const int64_t group = s->heads_q / s->heads_kv, step = t->stride[slot->token], heads = t->shape[slot->head];
+  const bool clipped = slot->tokens == MAP_CLIPPED, packed = slot->box_heads > 0;
+  view_axis axes[5];
+  int rank = 0;
+  uintptr_t base = (uintptr_t)t->data;
+  if (slot->tokens == MAP_LONG || slot->tokens == MAP_SHORT)
     return fill_residue_map(op, slot, call, encoded);
-  const view_axis dims = {t->shape[3], 1, slot->box_dims}, tokens = {t->shape[1], t->stride[1], slot->box_tokens},
-                  batch = {t->shape[0], t->stride[0], 1};
-  if (slot->box_heads == 0) {
-    const view_axis heads = {t->shape[2], t->stride[2], 1};
-    return encode_map(op, t, (const view_axis[]){dims, tokens, heads, batch}, 4, slot->swizzle, encoded);
+  if (t->shape[slot->token] == 0) /* see encode_map */
+    return QKV_OK;
+  axes[rank++] = (view_axis){t->shape[slot->dim], 1, slot->box_dims};
+  if (packed)
+    axes[rank++] = (view_axis){group, t->stride[slot->head], slot->box_heads};
+  if (clipped) {
+    base -= (uintptr_t)(slot->box_tokens * step * dtype_size(t->dtype));
+    axes[rank++] = (view_axis){slot->box_tokens, step, slot->box_tokens};
   }
-  const view_axis heads = {group, t->stride[2], slot->box_heads},
-                  groups = {t->shape[2] / group, group * t->stride[2], 1};
-  return encode_map(op, t, (const view_axis[]){dims, heads, tokens, groups, batch}, 5, slot->swizzle, encoded);
+  axes[rank++] = clipped ? (view_axis){t->shape[slot->token] + 1, step, 1}
+                         : (view_axis){t->shape[slot->token], step, slot->box_tokens};
+  axes[rank++] = packed ? (view_axis){heads / group, group * t->stride[slot->head], 1}
+                        : (view_axis){heads, t->stride[slot->head], 1};
+  if (slot->outer >= 0)
+    axes[rank++] = (view_axis){t->shape[slot->outer], t->stride[slot->outer], 1};
+  return encode_map(op, (void *)base, t->dtype, axes, rank, slot->swizzle, encoded);
 }
 
 static qkv_status fill_field(const qkv_op *op, const manifest_field *field, const field_slot *slot,

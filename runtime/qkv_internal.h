@@ -241,13 +241,14 @@ typedef enum slot_kind {
   SLOT_MAP,
   SLOT_STATES
 } slot_kind;
-typedef enum map_tokens { MAP_ALL, MAP_LONG, MAP_SHORT } map_tokens; /* see manifest.h */
+typedef enum map_tokens { MAP_ALL, MAP_LONG, MAP_SHORT, MAP_CLIPPED } map_tokens; /* see manifest.h */
 typedef struct field_slot {
   slot_kind kind;
   field_type type;
   int tensor, index, offset;
   int box_dims, box_heads, box_tokens, swizzle; /* SLOT_MAP; box_heads > 0: the packed view */
   map_tokens tokens;
+  int dim, token, head, outer; /* SLOT_MAP: axes of the tensor; outer: its batch or pages, -1: there is none */
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */

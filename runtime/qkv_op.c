@@ -9,30 +9,53 @@
 
 /* ---- Binding the parameter struct ---- */
 
-static const char *const map_words[] = {[MAP_ALL] = ".map.", [MAP_LONG] = ".long_map.", [MAP_SHORT] = ".short_map."};
-enum { MAP_WORDS = sizeof map_words / sizeof *map_words };
+static const struct map_word {
+  const char *word;
+  map_tokens tokens;
+  bool packed;
+} map_words[] = {{".map.", MAP_ALL, false},
+                 {".packed_map.", MAP_ALL, true},
+                 {".long_map.", MAP_LONG, false},
+                 {".short_map.", MAP_SHORT, false},
+                 {".clipped_map.", MAP_CLIPPED, false},
+                 {".clipped_packed_map.", MAP_CLIPPED, true}};
 
-/* The view that ".long_map.64.128.128" and the like name; -1: none of these words. */
-static int find_map(const char *rest) {
-  for (int n = 0; n < MAP_WORDS; n++)
-    if (!strncmp(rest, map_words[n], strlen(map_words[n])))
-      return n;
-  return -1;
+/* The view that ".long_map.64.128.128" and the like name, or NULL. */
+static const struct map_word *find_map(const char *rest) {
+  for (size_t n = 0; n < sizeof map_words / sizeof *map_words; n++)
+    if (!strncmp(rest, map_words[n].word, strlen(map_words[n].word)))
+      return &map_words[n];
+  return NULL;
 }
 
-/* `rest` after "TENSOR" is ".map.DIMS.TOKENS.SWIZZLE", one of its like, or ".packed_map.DIMS.HEADS.TOKENS.SWIZZLE". */
-static int bind_map(const char *rest, field_slot *slot) {
-  int used = 0, word = find_map(rest);
+/* Whether all sequences have the lengths of q k v o. */
+static bool is_dense(const spec *s, int tensor) {
+  const sequence_layout l = spec_sequence_layout(s);
+  return (tensor == TENSOR_Q || tensor == TENSOR_O ? l.q : l.kv) == QKV_DENSE;
+}
+
+/* `rest` after the tensor and the word of its view is "DIMS.TOKENS.SWIZZLE", of a packed one
+ * "DIMS.HEADS.TOKENS.SWIZZLE". Only clipped boxes end where a sequence does. */
+static int bind_map(const spec *s, const struct map_word *map, const char *rest, field_slot *slot) {
+  const int tensor = slot->tensor;
+  int used = 0;
+  if (tensor > TENSOR_O || (map->tokens != MAP_CLIPPED && !is_dense(s, tensor)))
+    return 0;
+  if (map->tokens == MAP_CLIPPED && map->packed && is_dense(s, tensor)) /* six dimensions */
+    return 0;
   slot->kind = SLOT_MAP;
-  if (word >= 0) {
-    slot->tokens = (map_tokens)word;
-    rest += strlen(map_words[word]);
-    return sscanf(rest, "%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3 && !rest[used] &&
-           slot->tensor <= TENSOR_O;
-  }
-  return sscanf(rest, ".packed_map.%d.%d.%d.%d%n", &slot->box_dims, &slot->box_heads, &slot->box_tokens, &slot->swizzle,
-                &used) == 4 &&
-         !rest[used] && (slot->tensor == TENSOR_Q || slot->tensor == TENSOR_O);
+  slot->tokens = map->tokens;
+  slot->dim = call_axis_find(s, tensor, "dim");
+  slot->token = call_token_axis(s, tensor);
+  slot->head = call_axis_find(s, tensor, "head");
+  slot->outer = call_axis_find(s, tensor, "batch");
+  if (slot->outer < 0)
+    slot->outer = call_axis_find(s, tensor, "page");
+  if (!map->packed)
+    return sscanf(rest, "%d.%d.%d%n", &slot->box_dims, &slot->box_tokens, &slot->swizzle, &used) == 3 && !rest[used];
+  return sscanf(rest, "%d.%d.%d.%d%n", &slot->box_dims, &slot->box_heads, &slot->box_tokens, &slot->swizzle, &used) ==
+             4 &&
+         !rest[used] && (tensor == TENSOR_Q || tensor == TENSOR_O);
 }
 
 /* `rest` after "TENSOR" is "", ".stride.AXIS", ".extent.AXIS" or a map. */
@@ -41,8 +64,9 @@ static int bind_tensor(const spec *s, int tensor, const char *rest, field_slot *
   slot->kind = SLOT_DATA;
   if (!*rest)
     return 1;
-  if (find_map(rest) >= 0 || !strncmp(rest, ".packed_map.", 12)) /* of dense tensors only */
-    return spec_is_dense(s) && bind_map(rest, slot);
+  const struct map_word *map = find_map(rest);
+  if (map)
+    return bind_map(s, map, rest + strlen(map->word), slot);
   if (!strncmp(rest, ".stride.", 8))
     slot->kind = SLOT_STRIDE;
   else if (!strncmp(rest, ".extent.", 8))

@@ -7,7 +7,8 @@
 //% local taking_turns = schedule.order == 1 and schedule.warpgroups > 1
 //% local position = variant.align == "bottom_right" and "p.len_k - p.len_q" or "0" -- of query row 0 among the keys
 //% local query_head = layout.packed and "hk" or "work.h"
-//% local place = mask.dilation and "view" or position
+//% local view = attention.view(mask, variant)
+//% local place = view.also ~= "" and "view" or position
 //% local carry = schedule.carry == 1
 //% local query_in_registers = schedule.q_registers == 1
 //% local cluster = schedule.cluster > 1
@@ -16,7 +17,8 @@
 //% local fills = mask.walk and "2" or "1" -- the producer's copies, and what it tells of them
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
-//% local view = attention.view(mask, variant)
+//% local by_warp = mask.walk or view.sequences -- who produces; else one thread
+//% local found = variant.layout_q == "ragged" and layout.tickets > 0
 //% header()
 
 //% local planned = schedule.scheduler == 3
@@ -47,6 +49,16 @@ constexpr int CLUSTER_ROWS = CLUSTER * $(layout.packed and "TILE_QUERIES" or "TI
 constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
 //% if cluster then
 constexpr int SHARE_N = TILE_N / CLUSTER; // of them, those that a block fetches for all
+//% end
+//% if view.sequences then
+//%   local of_page = variant.layout_kv == "paged" and ", all of one page" or ""
+constexpr int BOX_ROWS = $(layout.box_rows); // keys of a copy$(of_page)
+//%   if layout.boxes > 1 then
+constexpr int BOXES = TILE_N / BOX_ROWS;
+//%   end
+//% end
+//% if variant.layout_kv == "paged" then
+constexpr int PAGE = $(variant.page_size); // tokens of a page
 //% end
 constexpr int STAGES = $(schedule.stages);
 //% if schedule.l2_mib > 0 then
@@ -156,7 +168,11 @@ constexpr int ROWS_DONE = 4;
 //%   include "parts/cluster_sm90.cu"
 
 //% end
-//% include "parts/tile_load_sm90.cu"
+//% if view.sequences then
+//%   include "parts/sequence_load_sm90.cu"
+//% else
+//%   include "parts/tile_load_sm90.cu"
+//% end
 
 //% include "parts/tile_mma_sm90.cu"
 
@@ -167,7 +183,7 @@ constexpr int ROWS_DONE = 4;
 //% include "parts/consumer_sm90.cu"
 
 //% if layout.parts > 0 then
-//%   local key_names = {k = "k", hk = "hk", b = "b", len_q = "p.len_q", len_k = "p.len_k"}
+//%   local key_names = {k = "k", hk = "hk", b = "b", len_q = view.whole_q, len_k = view.whole_k}
 // What the mask reads by key alone, beside the tile of K, once the place is free. All lanes; the first one's arrival at
 // K_FULL, behind a warp_sync, tells the consumers.
 static __device__ __forceinline__ void fetch_key_parts(
@@ -207,14 +223,21 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
   work_queue queue;
   const int lane = threadIdx.x;
   for (;;) {
+    //% if found then
+    const unsigned number = hand_out_work(p, shared, queue, lane);
+    //% else
     unsigned number = 0;
     if (lane == 0) number = hand_out_work(p, shared, queue);
     number = warp_uniform(number);
+    //% end
     if (number >= work_count(p)) break;
     const work_item work = work_of(p, number);
     //% if mask.dilation then
     const int hk = work.h / GROUP;
     const residue_view view = view_residue(p, work.first_row);
+    //% elseif view.sequences then
+    const int hk = work.h / GROUP;
+    const sequence_view view = view_sequence(p, work.b);
     //% else
     const int hk = work.h / GROUP, position = $(position);
     //% end
@@ -228,8 +251,20 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       if (lane == 0 && !first) tell(shared, KEYS_TOLD, K_FULL, told_keys, before.word | (more ? 0 : 2));
       //% if layout.parts > 0 then
       if (more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane$(view.also_argument));
-      if (more && lane > 0) key_ring.advance(); // the first lane's advances as it loads
       //% end
+      //% if view.sequences then
+      if (more) load_key(p, shared, key_ring, tile, hk, view, lane);
+      else if (lane == 0) ask_for_work(p, queue);
+      if (first) {
+        load_query(p, shared, query_ring, work.row_begin, $(query_head), view, lane);
+        if (lane == 0) tell(shared, ROWS_TOLD, Q_FULL, told_rows, more);
+      } else {
+        load_value(p, shared, value_ring, before.number(), hk, view, lane);
+      }
+      //% else
+      //%   if layout.parts > 0 then
+      if (more && lane > 0) key_ring.advance(); // the first lane's advances as it loads
+      //%   end
       if (lane == 0) {
         if (more) load_key(p, shared, key_ring, tile, hk, work.b$(view.also_argument));
         else ask_for_work(p, queue);
@@ -240,8 +275,39 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
           load_value(p, shared, value_ring, before.number(), hk, work.b$(view.also_argument));
         }
       }
+      //% end
       first = false;
       if (more) before.word = 4 * tile + walk.masked(), walk.visited &= ~(1u << walk.bit());
+    }
+  }
+}
+//% elseif view.sequences then
+// One warp fetches the tiles of Q, K and V that the consumers will ask for, in their order.
+static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
+  ring<Q_BUFFERS> query_ring;
+  ring<STAGES> key_ring, value_ring;
+  work_queue queue;
+  const int lane = threadIdx.x;
+  for (;;) {
+    //% if found then
+    const unsigned number = hand_out_work(p, shared, queue, lane);
+    //% else
+    unsigned number = 0;
+    if (lane == 0) number = hand_out_work(p, shared, queue);
+    number = warp_uniform(number);
+    //% end
+    if (number >= work_count(p)) break;
+    const work_item work = work_of(p, number);
+    const int hk = work.h / GROUP;
+    const sequence_view view = view_sequence(p, work.b);
+    const tile_range tiles = visible_tiles(p, work.row_begin, view, work.h, hk, work.b);
+    for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
+      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, view, lane);
+      if (tile == tiles.begin - 1 && lane == 0) ask_for_work(p, queue);
+      if (tile == tiles.end - 1)
+        load_query(p, shared, query_ring, work.row_begin, $(query_head), view, lane);
+      else
+        load_value(p, shared, value_ring, tile + 1, hk, view, lane);
     }
   }
 }
@@ -442,7 +508,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   //% end
   if (warpgroup == 0) {
     registers_decrease_$(budget.producer)();
-    if (threadIdx.x $(mask.walk and "< 32" or "== 0")) produce(p, shared);
+    if (threadIdx.x $(by_warp and "< 32" or "== 0")) produce(p, shared);
   } else {
     registers_increase_$(budget.consumer)();
     consume(p, shared, warpgroup - 1);

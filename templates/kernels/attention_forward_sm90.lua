@@ -7,11 +7,15 @@
 --
 -- With pack = 1 a tile's rows are queries times the GROUP query heads of a KV head, heads innermost, so that few
 -- queries fill a tile and share one pass over the keys. Rows beyond the last whole query of a tile are idle.
+--
+-- Sequences of lengths of their own come by boxes that end where they do (manifest.h: clipped_map); a tile of keys in
+-- several pages comes in several boxes.
 
 local attention = library("attention")
 
 local MBARRIER_BYTES = 8
 local REGISTERS_PER_SM = 65536
+local BOX_ROWS = 8 -- the swizzle pattern's: a box begins with one
 local PRODUCT_REGISTERS = 30 -- what ptxas wants beside the accumulators of one wgmma (its error C7602 names the sum)
 
 -- A matrix of `dim` columns in shared memory: panels as wide as the swizzle, one below the other. A last panel that the
@@ -20,6 +24,8 @@ local function panels(dim)
   local width = dim % 64 ~= 0 and dim % 32 == 0 and 32 or 64
   return {width = width, bytes = 2 * width, count = ceil_div(dim, width), swizzle = 2 * width}
 end
+
+local function gcd(a, b) return b == 0 and a or gcd(b, a % b) end
 
 -- Registers of a thread at launch, of the producer's after setmaxnreg, and of a consumer's.
 -- A producer that runs a box program, or computes several parts of the mask, takes more.
@@ -65,6 +71,8 @@ local function layout(v, s)
   local parts_bytes = s.stages * #mask.keys * s.tile_n * 4
   m.parts = mask.walk and not mask.by_limits and m.parts_offset + parts_bytes <= arch.shared_per_block and #mask.keys
     or 0
+  m.box_rows = v.layout_kv == "paged" and gcd(v.page_size, s.tile_n) or s.tile_n // s.cluster -- keys of a copy
+  m.boxes = s.tile_n // m.box_rows
   m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.told_offset + 4 * m.told
   m.budget = budget(s.warpgroups, m.parts)
   return m
@@ -123,8 +131,12 @@ return {
   phases = {"prefill", "decode"},
 
   supports = function(v, request)
-    local reason = attention.refuse(v, {f16 = true, bf16 = true})
+    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
     if reason then return false, reason end
+    if v.layout_kv == "paged" and v.page_size % BOX_ROWS ~= 0 then
+      return false, ("layout.kv.paged.page: %d is no multiple of the %d rows that a box of a page has at least")
+        :format(v.page_size, BOX_ROWS)
+    end
     if request.unaligned then return false, "tensor maps need 16-byte aligned addresses and strides" end
     if v.dtype_q ~= v.dtype_kv then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
@@ -178,9 +190,11 @@ return {
   defaults = function(v, arch, request)
     local dim = math.max(v.dim_qk, v.dim_v)
     local bounds = mask.form == "rows" and mask.high_count + mask.low_count or 0
-    local uneven = not has_even_rows() and (mask.walk ~= false or bounds > 0)
-    local short = request.len_q > 0 and request.len_q <= 1024
-    local counts = mask.growth == "unknown" and request.len_q > 0 and (request.batch > 0 or not v.mask_symbols.b)
+    local dense = attention.is_dense(v) -- sequences differ in length, whatever their mask
+    local uneven = not dense or not has_even_rows() and (mask.walk ~= false or bounds > 0)
+    local short = dense and request.len_q > 0 and request.len_q <= 1024
+    local counts = dense and mask.growth == "unknown" and request.len_q > 0 and
+      (request.batch > 0 or not v.mask_symbols.b)
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
@@ -245,6 +259,7 @@ return {
       return false, "carry = 1 needs q_buffers = 2 or q_registers = 1"
     end
     if mask.walk and s.cluster > 1 then return false, "cluster = 2 needs a mask whose tiles of keys are one range" end
+    if s.cluster > 1 and not attention.is_dense(v) then return false, "cluster = 2 needs dense tensors" end
     if m.packed and mask.dilation then
       return false, "pack = 1: a tensor map has five dimensions; residues and the heads of a group want six"
     end
@@ -259,6 +274,7 @@ return {
     if s.scheduler == 3 and (s.l2_mib == 0 or s.cluster > 1) then
       return false, "scheduler = 3 needs " .. (s.l2_mib == 0 and "l2_mib of at least 4" or "cluster = 1")
     end
+    if s.scheduler == 3 and not attention.is_dense(v) then return false, "scheduler = 3 needs dense tensors" end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
   end,
@@ -303,24 +319,26 @@ return {
     local m = layout(v, s)
     local params = {}
     local function add_map(tensor, dim, tokens, heads)
+      local layout = (tensor == "q" or tensor == "o") and v.layout_q or v.layout_kv
+      local clipped = layout ~= "dense" and "clipped_" or ""
       local function add(view, box)
         params[#params + 1] = {name = tensor .. "_" .. view, type = "tensor_map",
-                               source = ("%s.%s.%s.%d"):format(tensor, view, box, dim.swizzle)}
+                               source = ("%s.%s%s.%s.%d"):format(tensor, clipped, view, box, dim.swizzle)}
       end
       local box = ("%d.%d"):format(dim.width, tokens)
       if mask.dilation then
         add("long_map", box)
         add("short_map", box)
       elseif heads then
-        local source = ("%s.packed_map.%d.%d.%d.%d"):format(tensor, dim.width, heads, tokens, dim.swizzle)
+        local source = ("%s.%spacked_map.%d.%d.%d.%d"):format(tensor, clipped, dim.width, heads, tokens, dim.swizzle)
         params[#params + 1] = {name = tensor .. "_map", type = "tensor_map", source = source}
       else
         add("map", box)
       end
     end
     add_map("q", m.qk, m.queries, m.packed and v.group)
-    add_map("k", m.qk, s.tile_n // s.cluster)
-    add_map("v", m.v, s.tile_n // s.cluster)
+    add_map("k", m.qk, m.box_rows)
+    add_map("v", m.v, m.box_rows)
     if m.store then add_map("o", m.v, 16 // m.o_heads, m.packed and m.o_heads) end
     for _, field in ipairs(attention.params(v, false, {q = true, k = true, v = true, o = m.store})) do
       params[#params + 1] = field

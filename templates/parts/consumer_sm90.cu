@@ -19,13 +19,16 @@
 //% local place = "work." .. view.argument
 //% local tile_parameter = mask.walk and "" or ", int tile, bool masked" -- else the producer tells
 //% local tile_argument = mask.walk and "c.tile.number(), c.tile.masked()" or "tile, masked"
-//% local also = mask.dilation and ", work.view" or ""
+//% local also = view.also_argument ~= "" and ", work.view" or ""
 //% local arrive, at = cluster and "mbar_arrive_remote" or "mbar_arrive", cluster and ", c.lane" or ""
 // A tile of rows as its consumers see it.
 struct row_work {
   //% if mask.dilation then
   int h, hk, b;
   residue_view view;
+  //% elseif view.sequences then
+  int h, hk, b;
+  sequence_view view;
   //% else
   int h, hk, b, position; // position: of query row 0 in the KV sequence
   //% end
@@ -75,6 +78,8 @@ static __device__ __forceinline__ row_work work_rows(const qkv_params &p, const 
   work.h = item.h, work.hk = item.h / GROUP, work.b = item.b;
   //% if mask.dilation then
   work.view = view_residue(p, item.first_row);
+  //% elseif view.sequences then
+  work.view = view_sequence(p, item.b);
   //% elseif variant.align == "bottom_right" then
   work.position = p.len_k - p.len_q;
   //% else

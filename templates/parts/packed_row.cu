@@ -1,4 +1,5 @@
 //%% Rows of tiles that hold all query heads of a KV head, so that they share one pass over its keys and values.
+//% local view = library("attention").view(mask, variant)
 // Row `row` of a tile: query head row % GROUP of the KV head's, at query row / GROUP of the tile.
 struct packed_row {
   int query_begin; // the tile's first query
@@ -6,7 +7,11 @@ struct packed_row {
 
   __device__ __forceinline__ int query() const { return query_begin + row / GROUP; }
   __device__ __forceinline__ int head() const { return row % GROUP; }
-  //% if not kernel.layout.flat then
+  //% if view.sequences and not kernel.layout.flat then
+  __device__ __forceinline__ bool exists(const sequence_view &view) const {
+    return row < TILE_ROWS && query() < view.len_q;
+  }
+  //% elseif not kernel.layout.flat then
   __device__ __forceinline__ bool exists(const qkv_params &p) const { return row < TILE_ROWS && query() < p.len_q; }
   //% end
   __device__ __forceinline__ packed_row operator+(int rows) const { return {query_begin, row + rows}; }

@@ -19,6 +19,8 @@
 //% if not symbols.h and not symbols.hk then class = symbols.b and "head / " .. heads
 //% elseif not symbols.h and not packed then class = class .. " / GROUP" end
 //% local rows = cluster and "CLUSTER_ROWS" or queries -- of a work
+//% local ragged_q = variant.layout_q == "ragged"
+//% local found = tickets and ragged_q -- among the sequences, by the producer
 // A tile of rows$(packed and ": from query row_begin on, from query head h on" or "").
 struct work_item {
   int row_begin, h, b;
@@ -31,9 +33,30 @@ struct work_item {
 // Work `number` in the order of their handing out: a cluster's. Each of its blocks has a tile of the rows.
 //% elseif planned then
 // Work `number`: head by head, tiles of rows as the plan numbers them.
+//% elseif found then
+// Work `number`: sequence by sequence and head by head, as many tiles of rows as the longest may have.
 //% else
 // Work `number` in the order of their handing out.
 //% end
+//% if found then
+static __device__ __forceinline__ unsigned row_tiles(const qkv_params &p) {
+  return (unsigned)(p.len_q + $(rows) - 1) / $(rows);
+}
+static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
+  return row_tiles(p) * $(heads) * p.batch;
+}
+static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
+  const unsigned head = number / row_tiles(p);
+  work_item work;
+  work.row_begin = (int)(number % row_tiles(p)) * $(rows);
+  work.h = head % $(heads)$(packed and " * GROUP" or "");
+  work.b = head / $(heads);
+  return work;
+}
+
+//% include "parts/sequence_order_sm90.cu"
+
+//% else
 static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigned number) {
   //% if planned then
   const unsigned row_blocks = row_tiles(p);
@@ -98,6 +121,15 @@ static __device__ __forceinline__ unsigned work_count(const qkv_params &p) {
   //% end
 }
 
+//%   if ragged_q then
+// Whether the sequence has the rows of work `number`.
+static __device__ __forceinline__ bool has_rows(const qkv_params &p, unsigned number) {
+  const work_item work = work_of(p, number);
+  return work.row_begin < view_sequence(p, work.b).len_q;
+}
+
+//%   end
+//% end
 //% if planned then
 // The number of the work that the plan has at `ticket`. Heads that share L2 take turns: first the longest work of each,
 // then the next one of each.
@@ -118,6 +150,8 @@ struct work_queue {
   unsigned next = $(block);
   //% if planned then
   unsigned together = 0; // heads that share L2; 0: not known yet
+  //% elseif found then
+  sequence_walk rows;
   //% end
 };
 
@@ -152,6 +186,18 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
     mbar_wait_cluster(full, parity);
     number = *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * stage);
     mbar_arrive_remote(empty, 0);
+  }
+  queue.tickets.advance();
+  return number;
+}
+//%   elseif found then
+static __device__ __forceinline__ unsigned hand_out_work(
+    const qkv_params &p, unsigned shared, work_queue &queue, int lane) {
+  const unsigned number = find_work(p, warp_uniform(queue.next), queue.rows, lane);
+  if (lane == 0) {
+    mbar_wait(shared + TICKET_EMPTY + 8 * queue.tickets.stage(), queue.tickets.parity() ^ 1);
+    *(unsigned *)(shared_arena() + TICKET_OFFSET + 4 * queue.tickets.stage()) = number;
+    mbar_arrive(shared + TICKET_FULL + 8 * queue.tickets.stage());
   }
   queue.tickets.advance();
   return number;
@@ -194,6 +240,15 @@ static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_qu
 //%     else
 // The block's share: one of every round of gridDim.x, there and back, so that long and short ones even out.
 //%     end
+//%     if ragged_q then
+static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  for (;;) {
+    const unsigned round = queue.round++;
+    const unsigned number = round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
+    if (number >= work_count(p) || has_rows(p, number)) return number;
+  }
+}
+//%     else
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
   const unsigned round = queue.round++;
   //%     if cluster then
@@ -203,10 +258,15 @@ static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, un
   return round * gridDim.x + (round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
   //%     end
 }
+//%     end
 //%   else
 // A block, a tile.
 static __device__ __forceinline__ unsigned hand_out_work(const qkv_params &p, unsigned shared, work_queue &queue) {
+  //%   if ragged_q then
+  return queue.round++ == 0 && has_rows(p, blockIdx.x) ? blockIdx.x : work_count(p);
+  //%   else
   return queue.round++ == 0 ? $(block) : work_count(p);
+  //%   end
 }
 //%   end
 

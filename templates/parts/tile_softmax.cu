@@ -385,6 +385,7 @@ static __device__ __forceinline__ void finish_rows(
     const qkv_params &p, float (&output)[ROW_TILES][V_TILES][4], const row_state &rows,$(at_row) int h, int b,
     int lane$(view.also)) {
   //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
+  //% local exists = packed and ("row.exists(%s)"):format(view.sequences and "view" or "p") or "i < " .. view.len_q
   //% if variant.sink == "per_head" and not packed then
   const float sink = p.sink[h * p.sink_stride_head];
   //% end
@@ -420,16 +421,16 @@ static __device__ __forceinline__ void finish_rows(
       if (lane % 4 == 0 && row < view.len_q) {
       //% else
       const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
-      if (lane % 4 == 0 && $(packed and "row.exists(p)" or "i < " .. view.len_q)) {
+      if (lane % 4 == 0 && $(exists)) {
       //% end
         const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
         //% if view.sequences and variant.outputs.lse then
-        p.lse[lse_row(p, view, i, h)] = lse;
+        p.lse[lse_row(p, view, i, $(names.h))] = lse;
         //% elseif variant.outputs.lse then
         p.lse[b * p.lse_stride_batch + $(names.h) * p.lse_stride_head + i * p.lse_stride_token] = lse;
         //% end
         //% if view.sequences and variant.outputs.lse_with_sink then
-        p.lse_with_sink[lse_with_sink_row(p, view, i, h)] = log_add(lse, sink);
+        p.lse_with_sink[lse_with_sink_row(p, view, i, $(names.h))] = log_add(lse, sink);
         //% elseif variant.outputs.lse_with_sink then
         p.lse_with_sink[b * p.lse_with_sink_stride_batch + $(names.h) * p.lse_with_sink_stride_head +
                         i * p.lse_with_sink_stride_token] = log_add(lse, sink);

@@ -165,7 +165,7 @@ static const char usage[] =
     "  --device D      emu (default), cuda, cuda:N, or reference (tests the runner itself)\n"
     "  --arch A        generate for this architecture (default: the GPU's; sm_80 on emu)\n"
     "  --set S         one of: quick grid invariance hard large orders packed walks plans residues residues90\n"
-    "                  sequences decode sensitivity full (default quick)\n"
+    "                  sequences sequences90 decode sensitivity full (default quick)\n"
     "  --case LINE     one case, as a failure prints it\n"
     "  --filter TEXT   only cases whose line or title contains TEXT\n"
     "  --family NAME   the kernel family for every case that does not name one\n"

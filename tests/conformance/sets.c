@@ -217,6 +217,10 @@ static const row orders_rows[] = {
     {false, "told tiles, the next work's scores beside this one's output", SM90 "dim=16 lq=300 mask='q // 64 % 2 == 0 and causal and (q - k < 40 or k < 4)' align=top_left {sched='warpgroups=1,tile_n=16,stages=2,order=0,rescale=1,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=1',sched='warpgroups=2,tile_n=16,stages=2,order=0,rescale=1,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2'}"},
     {false, "told tiles, the next work's scores beside this one's output", SM90 "dim=16 lq=230 mask='doc2[b, q] == doc2[b, k]' sched='warpgroups=2,tile_n=16,stages=2,order=1,rescale=0,q_buffers=1,q_registers=1,carry=1,o_buffer=1,store=1,scheduler=2'"},
     {false, "told tiles, softmax waits or all are alone", SM90 "dim=16 lq=230 mask='causal and (q - k < 20 or k < 4)' {sched='warpgroups=2,tile_n=64,stages=2,order=1,overlap=0,rescale=0,q_buffers=2,p_shared=1,carry=0,o_buffer=0,store=0,scheduler=2',sched='warpgroups=2,tile_n=64,stages=2,order=1,overlap=2,rescale=0,q_buffers=2,p_shared=1,carry=0,o_buffer=0,store=0,scheduler=2',sched='warpgroups=2,tile_n=64,stages=2,order=1,overlap=2,rescale=0,q_buffers=2,p_shared=1,carry=1,o_buffer=0,store=0,scheduler=2'}"},
+    {false, "packed sequences, tickets found among them", SM90 "dim=16 lq=150 seq=ragged b=7 mask='causal' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=2,o_buffer=1,store=1,scheduler=2'"},
+    {false, "packed sequences, fixed shares", SM90 "dim=16 lq=150 seq=ragged_padded b=5 mask='causal' sched='warpgroups=1,tile_n=32,stages=1,q_buffers=1,o_buffer=0,store=1,scheduler=1'"},
+    {false, "pages, several boxes to a tile", SM90 "dim=16 lq=80 seq=ragged_paged page=8 b=7 mask='causal' sched='warpgroups=2,tile_n=32,stages=2,order=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2,pack=1'"},
+    {false, "pages, told tiles", SM90 "dim=16 lq=80 seq=ragged_paged page=16 b=7 mask='keep[b, k] and (q - k < 20 or k < 4)' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=2'"},
 };
 
 // clang-format on
@@ -227,7 +231,7 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sequences decode sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sequences sequences90 decode sensitivity full";
 
 /* Sequences of lengths of their own: every layout, page size, order and table; lengths 0, 1, few, more than a tile; what
  * masks, scores, sinks and LSE read of a sequence; tensors that are not aligned. check=sequences: alone, padded, in other
@@ -261,6 +265,37 @@ static const row sequence_rows[] = {
     {false, "the textbook family", "family=attention_naive dim=16 hq=4 hk=2 b=7 lq=20 lk=70 {seq=ragged,seq=ragged_paged page=3 order=hnd table=csr} mask='causal' sink=mixed outputs=all check=sequences"},
     {false, "the textbook family", "family=attention_naive dim={16,72} hq=2 b=7 lq=17 lk=70 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged page=16 table=csr,seq=ragged_paged page=1 order=hnd} {mask='causal' dtype=f32,mask='causal and doc2[b, q] == doc2[b, k]' score='s + slope[h] * (k - q)' softcap=5 dtype=f16 out=f32} sink=mixed outputs=all"},
     {false, "f32, which only the textbook family can do", "dim=16 hq=2 b=7 lq=20 lk=70 dtype=f32 {seq=ragged,seq=ragged_paged page=16 order=hnd} mask='causal' check=sequences"},
+};
+
+/* The same by tensor maps: boxes that end where a sequence does, a tile of keys in one page and in several; O by tensor
+ * stores and from the registers; every order of work. Page 8 is the least, others are refused. */
+#define MAPPED "family=attention_forward_sm90 "
+#define SHORT90 MAPPED "dim=16 hq=4 hk=2 b=7 lq=70 lk=131 "
+#define WORKS "{sched='warpgroups=1,tile_n=32,pack=0,scheduler=0,q_buffers=1',sched='warpgroups=1,tile_n=32,pack=1,scheduler=1',sched='warpgroups=2,tile_n=32,pack=0,scheduler=2,l2_mib=0',sched='warpgroups=1,tile_n=32,pack=1,scheduler=2,l2_mib=16'} "
+#define TILE_32 "sched='warpgroups=1,tile_n=32' "
+static const row sequence90_rows[] = {
+    {false, "packed and padded", SHORT90 WORKS "seq={padded,ragged,ragged_padded} mask='causal' check=sequences"},
+    {false, "pages, every order of work", SHORT90 WORKS PAGES " page=16 order=hnd mask='causal' check=sequences"},
+    {false, "pages", SHORT90 TILE_32 PAGES " {page=8,page=24 order=hnd table=csr,page=64 table=csr,page=256 order=hnd} mask='window(40, 3)' check=sequences"},
+    {false, "pages, several tiles in one and several in a tile", MAPPED "{dim=64 sched='warpgroups=1,tile_n=64',dim=72 sched='warpgroups=1,tile_n=48'} dimv=64 hq=2 hk=1 b=5 lq=40 lk=300 seq=ragged_paged {page=8,page=16,page=24,page=32,page=128} order=hnd mask='causal' check=sequences"},
+    {false, "as many boxes as lanes, and one", MAPPED "dim=8 hq=2 hk=2 b=5 lq=20 lk=600 sched='warpgroups=1,tile_n=256' seq=ragged_paged {page=8,page=256} mask='true' check=sequences"},
+    {false, "pages of odd sizes", SHORT90 "seq=ragged_paged {page=1,page=17,page=20 table=csr} mask='causal' expect=refusal"},
+    {false, "default schedules", MAPPED "{dim=64 seq=ragged mask='causal',dim=64 seq=ragged_paged page=16 table=csr mask='true' dtype=f16,dim=128 seq=padded mask='causal',dim=128 seq=ragged_paged page=32 mask='causal',dim=256 seq=ragged_paged page=16 order=hnd mask='window(100, 0)'} hq=2 hk=1 b=5 lq=140 lk=150"},
+    {false, "packed groups", MAPPED "dim=16 {hq=8 hk=2,hq=16 hk=1,hq=14 hk=2,hq=32 hk=1,hq=71 hk=1} b=7 lq=50 lk=131 seq={ragged,ragged_paged} mask='causal' sched='warpgroups=2,tile_n=32,pack=1' check=sequences"},
+    {false, "O from the registers", SHORT90 "seq={padded,ragged,ragged_paged} {out=same,out=f32} mask='causal' outputs=all sink=mixed sched='warpgroups=1,tile_n=32,pack=0,store=0,o_buffer=0' check=reference"},
+    {false, "O from the registers", SHORT90 "seq={ragged,ragged_paged} mask='causal' outputs=all sink=mixed sched='warpgroups=1,tile_n=32,pack=1,store=0,o_buffer=0' check=sequences"},
+    {false, "O through Q's place", SHORT90 "seq={ragged,ragged_padded} mask='causal' {sched='warpgroups=2,tile_n=32,pack=0,o_buffer=0,q_buffers=1',sched='warpgroups=2,tile_n=32,pack=1,o_buffer=0,q_buffers=2'} check=sequences"},
+    {false, "any ring", SHORT90 "seq={ragged,ragged_paged} mask='causal' {sched='warpgroups=2,tile_n=32,stages=1,order=1,carry=1,q_buffers=2,o_buffer=1',sched='warpgroups=1,tile_n=32,stages=3,overlap=0,q_buffers=1',sched='warpgroups=2,tile_n=32,q_registers=1,p_shared=1,overlap=2'} check=sequences"},
+    {false, "walks", SHORT90 "{seq=ragged sched='warpgroups=1,tile_n=16,pack=0',seq=ragged_paged page=16 sched='warpgroups=1,tile_n=32,pack=1',seq=padded sched='warpgroups=2,tile_n=16,scheduler=1,carry=1'} mask={'k < 4 or window(20, 0)','(q * 7 + k * 3) % 5 != 0','causal and not (k >= 20 and k < 90)','abs(q - k) <= 6 or hk == 1'} check=sequences"},
+    {false, "masks know a sequence's lengths", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=8 table=csr align=top_left} mask={'k < len_k - 7','i >= len_q // 2 or k == 0','causal and q - k < head_w[h]','k // 16 <= q // 16','false'} check=sequences"},
+    {false, "masks by residue, and that would take a map", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=16} mask={'causal and (q - k) % 3 == 0','same(doc)','keep[b, k] and causal','blocks[h, i // 16, k // 16]','bit(q, 2) + bit(k, 4) < 2'}"},
+    {false, "scores know positions", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=16 order=hnd} {score='s + slope[h] * (k - q)' softcap=5,score='s + 0.01 * (q - len_k + 3 * i + len_q)',score='s + bias[h, i, k]'} sink=mixed outputs=all align={bottom_right,top_left} check=reference"},
+    {false, "layouts", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=16,seq=padded} {q=padded o=padded,q=bhtd o=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=pitch1,o=inner2} mask='causal' check=reference"},
+    {false, "batch mates", SHORT90 TILE_32 "{seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=8 table=csr order=hnd} mask='causal' check=batch_mates"},
+    {false, "rows that see no key", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=16 table=csr} lk=40 lq=131 mask='causal' sink=normal outputs=all check=sequences"},
+    {false, "all at their maxima", SHORT90 TILE_32 "lens=full {seq=padded,seq=ragged,seq=ragged_padded,seq=ragged_paged page=16,seq=paged page=64 table=csr} mask='causal' check=sequences"},
+    {false, "decode steps", MAPPED "dim=64 hq=4 hk=1 b=9 lq=1 lk=100 sched='warpgroups=1,tile_n=32' {seq=padded mask='true',seq=paged page=16 mask='window(60, 0)',seq=ragged_paged page=64 order=hnd table=csr mask='true'} check=sequences"},
+    {false, "nothing", MAPPED "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged table=csr} sink=normal outputs=all"},
 };
 
 /* Keys split over all blocks: parts of a row from several blocks and warps, several rows of tiles in one block's share, in
@@ -300,6 +335,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     ADD(decode_rows, true);
   } else if (strcmp(name, "sequences") == 0) {
     ADD(sequence_rows, false);
+  } else if (strcmp(name, "sequences90") == 0) {
+    ADD(sequence90_rows, false);
   } else if (strcmp(name, "decode") == 0) {
     ADD(decode_rows, false);
   } else if (strcmp(name, "walks") == 0) {

@@ -241,8 +241,81 @@ static void test_strides_that_maps_refuse(void **state) {
   qkv_op_free(op);
 }
 
+/* A kernel with one tensor map, whose source the schedule picks. */
+static const char *const sources[] = {"q.map.64.16.128",
+                                      "k.map.64.16.128",
+                                      "q.packed_map.64.2.8.128",
+                                      "q.clipped_map.64.16.128",
+                                      "k.clipped_map.64.16.128",
+                                      "q.clipped_packed_map.64.2.8.128",
+                                      "k.clipped_packed_map.64.2.8.128",
+                                      "o.clipped_map.64.16",
+                                      "lse.clipped_map.64.16.128"};
+enum { SOURCES = sizeof sources / sizeof *sources };
+static const char mapped_kernel[] =
+    "//% primitives()\n//% pieces()\n"
+    "extern \"C\" __global__ void __launch_bounds__(32) mapped(const __grid_constant__ qkv_params p) {\n"
+    "  if (threadIdx.x == 0) tma_prefetch(&p.map);\n}\n"
+    "#ifdef QKV_EMU\nQKV_EMU_ENTRY(mapped)\n#endif\n";
+
+static void write_mapped_family(void) {
+  text lua = {0};
+  text_printf(&lua, "local sources = {");
+  for (int n = 0; n < SOURCES; n++)
+    text_printf(&lua, "[%d] = '%s', ", n, sources[n]);
+  text_printf(&lua, "}\nreturn {\n"
+                    "  name = 'mapped', summary = 'a toy', order = 2, min_arch = 90, phases = {'prefill'},\n"
+                    "  supports = function(v, request) return not request.unaligned, 'needs aligned tensors' end,\n"
+                    "  axes = {{name = 'source', values = {0, 1, 2, 3, 4, 5, 6, 7, 8}, meaning = 'of the map'}},\n"
+                    "  defaults = function() return {source = 0} end,\n"
+                    "  resources = function() return {shared_bytes = 0, threads = 32, registers = 8} end,\n"
+                    "  kernel = function(v, s)\n"
+                    "    return {launches = {{entry = 'mapped', block = 32, shared_bytes = 0, grid = {}}},\n"
+                    "            params = {{name = 'map', type = 'tensor_map', source = sources[s.source]}},\n"
+                    "            regions = {}, aligned16 = true}\n"
+                    "  end,\n}\n");
+  fixture_write(folder, "kernels/mapped.lua", lua.bytes);
+  fixture_write(folder, "kernels/mapped.cu", mapped_kernel);
+  text_free(&lua);
+}
+
+/* Only clipped maps know where a sequence ends, and a batch is one dimension too many for a packed one. */
+static void test_maps_that_a_layout_has(void **state) {
+  (void)state;
+  static const struct {
+    const char *layout, *has; /* by source: 1 or 0 */
+  } rows[] = {{"{q: dense, kv: dense}", "111110000"},
+              {"{q: dense, kv: padded}", "101110000"},
+              {"{q: ragged, kv: ragged}", "000111000"},
+              {"{q: ragged, kv: {paged: {page: 16, order: hnd}}}", "000111000"}};
+  write_mapped_family();
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char yaml[256], schedule[32];
+    qkv_spec *handle;
+    snprintf(yaml, sizeof yaml,
+             "qkvc: 1\nname: mapped\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: bf16}\n"
+             "layout: %s\n",
+             rows[n].layout);
+    need(qkv_spec_load(engine, yaml, &handle));
+    for (int source = 0; source < SOURCES; source++) {
+      qkv_limits limits = QKV_LIMITS_INIT;
+      qkv_op *op = NULL;
+      snprintf(schedule, sizeof schedule, "source=%d", source);
+      limits.family = "mapped", limits.schedule = schedule, limits.aligned_only = 1;
+      qkv_status status = qkv_prepare(engine, handle, &limits, &op);
+      if ((status == QKV_OK) != (rows[n].has[source] == '1'))
+        fail_msg("%s, %s: status %d, %s", rows[n].layout, sources[source], (int)status, qkv_last_error(engine));
+      if (status != QKV_OK)
+        assert_non_null(strstr(qkv_last_error(engine), "member 'map' cannot be filled from"));
+      qkv_op_free(op);
+    }
+    qkv_spec_free(handle);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_maps_that_a_layout_has),
       cmocka_unit_test(test_grids_and_regions),
       cmocka_unit_test(test_small_grids),
       cmocka_unit_test(test_strides_that_maps_refuse),
