@@ -156,9 +156,9 @@ def test_a_full_device_is_an_error_and_nothing_more(engine):
         assert pool.info.mapped == 0 and before - free_bytes() < 64 * MIB
         assert pool.alloc(2) == [0, 1]
         as_torch(pool.tensors()[0])[0] = 1
-    with qkv.Pool(engine, PAGED, blocks=1000, max_bytes=8 * MIB) as pool:
+    with qkv.Pool(engine, PAGED, blocks=4000, max_bytes=8 * MIB) as pool:
         with pytest.raises(qkv.Error, match="of options.max_bytes, 8388608, 0 are mapped"):
-            pool.alloc(1000)
+            pool.alloc(4000)
 
 
 def test_threads(engine):
