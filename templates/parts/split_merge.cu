@@ -40,7 +40,7 @@ static __device__ __forceinline__ void finish_row(
   const bool empty = whole.reference == minus_infinity();
   //% if sink then
   const float sink = p.sink[h * p.sink_stride_head];
-  const float denominator = whole.sum + exp2_approx(sink * LOG2E - whole.reference * EXP2_SCALE);
+  const float denominator = whole.sum + exp2_approx(fmaf(sink, LOG2E, -(whole.reference * EXP2_SCALE)));
   //% else
   const float denominator = whole.sum;
   //% end
@@ -54,7 +54,7 @@ static __device__ __forceinline__ void finish_row(
   //% end
   //% if lse then
   if (column > 0) return;
-  const float lse = empty ? minus_infinity() : (whole.reference * EXP2_SCALE + log2_approx(whole.sum)) * LN2;
+  const float lse = empty ? minus_infinity() : fmaf(whole.reference, EXP2_SCALE, log2_approx(whole.sum)) * LN2;
   //%   if variant.outputs.lse then
   p.lse[lse_row(p, work.view, i, h)] = lse;
   //%   end

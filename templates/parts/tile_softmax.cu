@@ -405,7 +405,7 @@ static __device__ __forceinline__ void finish_rows(
       sum += shuffle_xor_f32(sum, 2);
       const bool empty = rows.reference[r][half] == minus_infinity();
       //% if variant.sink == "per_head" then
-      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half] * EXP2_SCALE);
+      const float denominator = sum + exp2_approx(fmaf(sink, LOG2E, -(rows.reference[r][half] * EXP2_SCALE)));
       //% else
       const float denominator = sum;
       //% end
@@ -423,7 +423,7 @@ static __device__ __forceinline__ void finish_rows(
       const int i = $(packed and "row.query()" or "warp_row + 16 * r + lane / 4 + 8 * half");
       if (lane % 4 == 0 && $(exists)) {
       //% end
-        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : fmaf(rows.reference[r][half], EXP2_SCALE, log2_approx(sum)) * LN2;
         //% if view.sequences and variant.outputs.lse then
         p.lse[lse_row(p, view, i, $(names.h))] = lse;
         //% elseif variant.outputs.lse then

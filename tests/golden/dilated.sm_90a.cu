@@ -846,7 +846,7 @@ static __device__ __forceinline__ void finish_rows(
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
       const bool empty = rows.reference[r][half] == minus_infinity();
-      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half] * EXP2_SCALE);
+      const float denominator = sum + exp2_approx(fmaf(sink, LOG2E, -(rows.reference[r][half] * EXP2_SCALE)));
       const float inverse = empty ? 0.0f : rcp_approx(denominator);
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n) {

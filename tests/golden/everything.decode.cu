@@ -876,13 +876,13 @@ static __device__ __forceinline__ void finish_row(
   const int i = row.query(), h = work.hk * GROUP + row.head();
   const bool empty = whole.reference == minus_infinity();
   const float sink = p.sink[h * p.sink_stride_head];
-  const float denominator = whole.sum + exp2_approx(sink * LOG2E - whole.reference * EXP2_SCALE);
+  const float denominator = whole.sum + exp2_approx(fmaf(sink, LOG2E, -(whole.reference * EXP2_SCALE)));
   const float inverse = empty ? 0.0f : rcp_approx(denominator);
   auto *o = p.o + output_row(p, work.view, i, h) + column;
   *(uint2 *)o = make_uint2(pack_bf16x2(value.x * inverse, value.y * inverse),
                            pack_bf16x2(value.z * inverse, value.w * inverse));
   if (column > 0) return;
-  const float lse = empty ? minus_infinity() : (whole.reference * EXP2_SCALE + log2_approx(whole.sum)) * LN2;
+  const float lse = empty ? minus_infinity() : fmaf(whole.reference, EXP2_SCALE, log2_approx(whole.sum)) * LN2;
   p.lse[lse_row(p, work.view, i, h)] = lse;
 }
 

@@ -590,7 +590,7 @@ static __device__ __forceinline__ void finish_rows(
       }
       const int i = warp_row + 16 * r + lane / 4 + 8 * half;
       if (lane % 4 == 0 && i < view.len_q) {
-        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : fmaf(rows.reference[r][half], EXP2_SCALE, log2_approx(sum)) * LN2;
         p.lse[lse_row(p, view, i, h)] = lse;
       }
     }

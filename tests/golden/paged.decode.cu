@@ -825,7 +825,7 @@ static __device__ __forceinline__ void finish_row(
   *(uint2 *)o = make_uint2(pack_bf16x2(value.x * inverse, value.y * inverse),
                            pack_bf16x2(value.z * inverse, value.w * inverse));
   if (column > 0) return;
-  const float lse = empty ? minus_infinity() : (whole.reference * EXP2_SCALE + log2_approx(whole.sum)) * LN2;
+  const float lse = empty ? minus_infinity() : fmaf(whole.reference, EXP2_SCALE, log2_approx(whole.sum)) * LN2;
   p.lse[lse_row(p, work.view, i, h)] = lse;
 }
 

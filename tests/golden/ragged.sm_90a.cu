@@ -919,7 +919,7 @@ static __device__ __forceinline__ void finish_rows(
       }
       const int i = row.query();
       if (lane % 4 == 0 && row.exists(view)) {
-        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : fmaf(rows.reference[r][half], EXP2_SCALE, log2_approx(sum)) * LN2;
         p.lse[lse_row(p, view, i, head)] = lse;
       }
     }

@@ -527,7 +527,7 @@ static __device__ __forceinline__ void finish_rows(
       sum += shuffle_xor_f32(sum, 1);
       sum += shuffle_xor_f32(sum, 2);
       const bool empty = rows.reference[r][half] == minus_infinity();
-      const float denominator = sum + exp2_approx(sink * LOG2E - rows.reference[r][half] * EXP2_SCALE);
+      const float denominator = sum + exp2_approx(fmaf(sink, LOG2E, -(rows.reference[r][half] * EXP2_SCALE)));
       const float inverse = empty ? 0.0f : rcp_approx(denominator);
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n) {
@@ -536,7 +536,7 @@ static __device__ __forceinline__ void finish_rows(
       }
       const int i = warp_row + 16 * r + lane / 4 + 8 * half;
       if (lane % 4 == 0 && i < p.len_q) {
-        const float lse = empty ? minus_infinity() : (rows.reference[r][half] * EXP2_SCALE + log2_approx(sum)) * LN2;
+        const float lse = empty ? minus_infinity() : fmaf(rows.reference[r][half], EXP2_SCALE, log2_approx(sum)) * LN2;
         p.lse[b * p.lse_stride_batch + h * p.lse_stride_head + i * p.lse_stride_token] = lse;
         p.lse_with_sink[b * p.lse_with_sink_stride_batch + h * p.lse_with_sink_stride_head +
                         i * p.lse_with_sink_stride_token] = log_add(lse, sink);
