@@ -27,6 +27,8 @@ static const cli_option options[] = {
     {"k-file", 0, CLI_TEXT, &request.k_file, "F.npy", "[batch, kv, kv_heads, dim], batch may be missing"},
     {"v-file", 0, CLI_TEXT, &request.v_file, "F.npy", "likewise"},
     {"sink-file", 0, CLI_TEXT, &request.sink_file, "F.npy", "[heads]"},
+    {"k-scale-file", 0, CLI_TEXT, &request.k_scale_file, "F.npy", "[kv_heads]"},
+    {"v-scale-file", 0, CLI_TEXT, &request.v_scale_file, "F.npy", "[kv_heads]"},
     {"param", 'p', CLI_LIST, &request.params, "NAME=X", "a number, or a .npy file for a parameter with a shape"},
     {"bf16-bits", 0, CLI_FLAG, &request.bits16, NULL, ".npy files of type u2 hold bf16 bits, read and written"},
     {"out", 'o', CLI_TEXT, &out_file, "F.npy", "write O"},
@@ -272,6 +274,8 @@ static char *reproducer(const problem *p, const char *spec) {
   append(out, "k-file", request.k_file);
   append(out, "v-file", request.v_file);
   append(out, "sink-file", request.sink_file);
+  append(out, "k-scale-file", request.k_scale_file);
+  append(out, "v-scale-file", request.v_scale_file);
   for (int n = 0; n < request.params.count; n++)
     append(out, "param", request.params.items[n]);
   append(out, "template-path", cli_global.template_path);

@@ -194,6 +194,7 @@ static const row sensitivity_rows[] = {
     {true, "the wrong corner", "dim=64 hq=2 {lq=33 lk=34,lq=34 lk=33,lq=200 lk=257} mask='causal' fault=align"},
     {true, "a score is slightly off", "dim=64 hq=2 lq=33 lk=257 {,score='s + slope[h] * (k - q)'} fault=score"},
     {true, "another cap", "dim=64 hq=2 lq=33 lk=257 softcap=5 fault=softcap"},
+    {true, "scales are ignored", "dim=64 hq=4 hk=2 lq=9 lk=33 kv_scale={per_head,per_tensor} outputs=o fault=scales"},
     {true, "the sink is ignored", "dim=64 hq=2 lq=9 {lk=33 sink=normal,lk=33 sink=plus4,lk=2 sink=minus4} outputs=o fault=sink"},
     {true, "an element is not written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=unwritten"},
     {true, "a byte behind the output is written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=guard"},
@@ -281,6 +282,8 @@ static const row decode_rows[] = {
     {false, "again", DECODE "dim=64 hq=8 hk=2 b=3 lq=1 lk=2000 mask='causal' check=repeat"},
     {false, "poison behind the tensors", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
     {false, "keys no row sees", DECODE "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},
+    {false, "bytes by the textbook family", "family=attention_naive kv={e4m3,e5m2} dim={16,72} hq=4 hk=2 b=2 lq=5 lk=70 dtype={f16,bf16,f32} {seq=dense,seq=ragged_paged page=16} kv_scale={none,per_head,per_tensor} mask='causal' sink=mixed outputs=all"},
+    {false, "scales of 16-bit keys", "family=attention_naive lk=70 dim=64 hq=4 hk=2 b=2 lq=2 {seq=dense k=bhtd,seq=padded} kv_scale={per_head,per_tensor} softcap=5"},
     {false, "nothing", DECODE "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
 };
 
