@@ -41,6 +41,7 @@ static const struct {
     {.spec = "causal", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
     {.spec = "everything", .variety = "decode", .family = "attention_decode_sm80", .len_q = 3},
     {.spec = "paged", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
+    {.spec = "paged_e4m3", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
     {.spec = "causal", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "full_f16", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "everything", .variety = "sm_90a", .arch = "sm_90a"},
