@@ -159,10 +159,11 @@ static void print_error(const char *name, const tensor_error *e, bool present) {
 static void print_text(problem *p, const outcome *r) {
   const qkv_spec_info *s = &p->info;
   char a[32], b[32], c[32];
+  const bool own = s->dtype_kv != s->dtype_q;
   printf("%s: %s for %s on %s\n", s->name, r->build.family, r->build.arch, p->device.name);
-  printf("  %-14s batch %lld, q %lld, kv %lld, heads %d:%d, dim %d:%d, %s\n", "shape", (long long)p->batch,
+  printf("  %-14s batch %lld, q %lld, kv %lld, heads %d:%d, dim %d:%d, %s%s%s\n", "shape", (long long)p->batch,
          (long long)p->len_q, (long long)p->len_k, s->heads_q, s->heads_kv, s->dim_qk, s->dim_v,
-         dtype_word(s->dtype_q));
+         dtype_word(s->dtype_q), own ? ", k and v " : "", own ? dtype_word(s->dtype_kv) : "");
   printf("  %-14s %s\n", "schedule", r->build.schedule[0] ? r->build.schedule : "none");
   printf("  %-14s %s in %s\n", "kernel", r->build.from_cache ? "from the cache" : "compiled",
          format_seconds(a, r->build.render_seconds + r->build.compile_seconds + r->build.load_seconds));

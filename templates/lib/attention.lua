@@ -21,7 +21,8 @@ end
 attention.log2e = 1.4426950408889634
 attention.ln2 = 0.6931471805599453
 
--- Members of the parameter struct for q k v o, the outputs, the sink and the scales of K and V, in the order every family uses.
+-- Members of the parameter struct for q k v o, the outputs, the sink and the scales of K and V, in the order every
+-- family uses.
 -- with_dim: also the stride of the head dimension (kernels that accept any innermost stride).
 -- mapped: the tensors, by name, that a kernel reaches by tensor maps alone; they are left out.
 function attention.params(v, with_dim, mapped)
