@@ -119,6 +119,7 @@ static void define_variant(binding *b, lua_State *L) {
   set_string(L, "dtype_out", spec_dtype_name(s->dtype_out));
   set_number(L, "scale", s->scale);
   set_number(L, "softcap", s->softcap);
+  set_string(L, "kv_scale", s->kv_scale == KV_SCALE_PER_HEAD ? "per_head" : "none");
   set_string(L, "sink", s->sink == SINK_PER_HEAD ? "per_head" : "none");
   set_string(L, "align", s->align == ALIGN_BOTTOM_RIGHT ? "bottom_right" : "top_left");
   set_string(L, "layout_q", spec_layout_name(s->layout_q));

@@ -89,9 +89,10 @@ typedef struct manifest_states {
 } manifest_states;
 
 /* One member of the kernel's parameter struct. `source` names the value:
- *   q k v o lse lse_with_sink sink               base pointers
+ *   q k v o lse lse_with_sink sink               base pointers, likewise k_scale v_scale
  *   q.stride.batch  .token .head .dim            element strides, likewise k v o; lse.stride.batch .head .token;
- *                                                lse_with_sink.stride....; sink.stride.head
+ *                                                lse_with_sink.stride....; sink.stride.head,
+ *                                                likewise k_scale v_scale
  *                                                the axes are those of the layout: a ragged q has no batch, pages have
  *                                                page, token, head and dim, the lse of a ragged q head and token
  *   q.extent.token  k.extent.token               tokens of a packed tensor, and of the other axes likewise

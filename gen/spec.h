@@ -14,6 +14,7 @@
 #include "text.h"
 
 typedef enum spec_dtype { DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_E4M3, DTYPE_E5M2, DTYPE_COUNT } spec_dtype;
+typedef enum spec_kv_scale { KV_SCALE_NONE, KV_SCALE_PER_HEAD } spec_kv_scale;
 typedef enum spec_sink { SINK_NONE, SINK_PER_HEAD } spec_sink;
 typedef enum spec_align { ALIGN_BOTTOM_RIGHT, ALIGN_TOP_LEFT } spec_align;
 /* How the tokens of a sequence are found. Queries are dense or ragged; dense goes with all but ragged, ragged with all
@@ -47,6 +48,7 @@ typedef struct spec {
   int heads_q, heads_kv; /* heads_q % heads_kv == 0 */
   int dim_qk, dim_v;
   spec_dtype dtype_q, dtype_kv, dtype_out;
+  spec_kv_scale kv_scale;
   double scale;
   double softcap; /* 0: none */
   const expr *score; /* float, over s; never NULL (`s` when not given) */

@@ -157,6 +157,8 @@ static const struct {
     {"attention.dtype", "fp32", "did you mean 'f32'?"},
     {"attention.dtype", "float32", "did you mean 'f32'?"},
     {"attention.dtype", "fp8", "name the format: e4m3 or e5m2"},
+    {"attention.kv_scale", "per_tensor", "a tensor's one scale is `kv_scale: per_head` with arrays of stride 0"},
+    {"attention.kv_scale", "true", "name the kind: `kv_scale: per_head`"},
     {"attention.sink", "true", "name the kind: `sink: per_head`"},
     {"attention.sink", "false", "leave the key out, or write `sink: none`"},
     {"outputs.[]", "out", "did you mean 'o'?"},

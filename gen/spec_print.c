@@ -179,6 +179,8 @@ static void put_attention(printer *p) {
   put_word(p, "kv", spec_dtype_name(s->dtype_kv));
   put_word(p, "out", spec_dtype_name(s->dtype_out));
   close_object(p);
+  if (s->kv_scale != KV_SCALE_NONE)
+    put_word(p, "kv_scale", "per_head");
   put_double(p, "scale", s->scale);
   if (s->softcap > 0)
     put_double(p, "softcap", s->softcap);

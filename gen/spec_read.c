@@ -104,6 +104,8 @@ static void read_attention(reader *r, const tree_node *node) {
   read_heads(r, get(node, "heads"));
   read_dim(r, get(node, "dim"));
   read_dtype(r, get(node, "dtype"));
+  int kv_scale = word("attention.kv_scale", get(node, "kv_scale"));
+  s->kv_scale = kv_scale == KV_SCALE_PER_HEAD ? KV_SCALE_PER_HEAD : KV_SCALE_NONE;
   s->sink = word("attention.sink", get(node, "sink")) == SINK_PER_HEAD ? SINK_PER_HEAD : SINK_NONE;
   s->align = word("attention.align", get(node, "align")) == ALIGN_TOP_LEFT ? ALIGN_TOP_LEFT : ALIGN_BOTTOM_RIGHT;
   spec_read_expressions(s, node, r->diags);

@@ -28,7 +28,7 @@ static const struct {
      " causal window prefix same min max abs exp exp2 log tanh sqrt floor where ",
      "means something in expressions"},
     {" v o p lse lse_with_sink sink batch out workspace stream cu_seqlens_q cu_seqlens_k seqlens_k page_table"
-     " page_indptr ",
+     " page_indptr k_scale v_scale ",
      "names a tensor or argument of every kernel"},
     {" alignas alignof and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await"
      " co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete"

@@ -45,6 +45,8 @@ const schema_row schema_rows[] = {
      .meaning = "type of K and V; default: that of q"},
     {.path = "attention.dtype.out", .kinds = SCHEMA_WORD, .words = {WORDS_DTYPE},
      .meaning = "type of O; default: that of q, or bf16 where q is e4m3 or e5m2"},
+    {.path = "attention.kv_scale", .kinds = SCHEMA_WORD, .words = {"none", "per_head"}, .fallback = "none",
+     .meaning = "what is stored of K and V is multiplied by factors given at launch, one each a KV head"},
     {.path = "attention.scale", .kinds = SCHEMA_CONSTANT,
      .meaning = "factor on dot(q, k); default: 1/sqrt(dim.qk). Zero and negative values are allowed"},
     {.path = "attention.softcap", .kinds = SCHEMA_CONSTANT,
@@ -178,6 +180,9 @@ bool schema_is_free_form(const char *key) {
 #define LENGTHS_PASSED(layout_)                                                                                        \
   "lengths are arguments of a call; the spec says how sequences lie: `layout: " layout_ "`"
 
+#define SCALES_PASSED                                                                                                  \
+  "scales of K and V are arguments of a call; the spec says that there are some: `kv_scale: per_head`"
+
 /* Words of other libraries. */
 static const struct {
   const char *key, *advice;
@@ -199,6 +204,8 @@ static const struct {
     {"logits_soft_cap", "the key is softcap"},
     {"logit_softcap", "the key is softcap"},
     {"soft_cap", "the key is softcap"},
+    {"k_descale", SCALES_PASSED},
+    {"v_descale", SCALES_PASSED},
     {"alibi", "a bias is part of the score: `score: s + slope[h] * (k - q)` with slope under params"},
     {"bias", "a bias is part of the score: `score: s + bias[h, i, k]` with bias under params"},
     {"page_size", "pages are part of the layout: `layout: {kv: {paged: {page: 16}}}`"},

@@ -155,6 +155,7 @@ typedef struct qkv_spec_info {
   int page_size; /* tokens of a page, where layout_kv is QKV_PAGED; 0 elsewhere */
   qkv_page_order page_order;
   qkv_page_table page_table;
+  int has_kv_scale; /* args.k_scale and args.v_scale are needed */
 } qkv_spec_info;
 QKV_API void qkv_spec_get_info(const qkv_spec *spec, qkv_spec_info *out);
 
@@ -399,6 +400,7 @@ typedef struct qkv_param_value {
 /* Shapes, dense layout, element strides free:
  *   q   [batch, len_q, heads_q, dim_qk]     k [batch, len_k, heads_kv, dim_qk]    v [batch, len_k, heads_kv, dim_v]
  *   o   [batch, len_q, heads_q, dim_v]      lse, lse_with_sink [batch, heads_q, len_q] f32    sink [heads_q] f32
+ *   k_scale, v_scale [heads_kv] f32, where the spec has attention.kv_scale: what k and v hold is multiplied by them
  *
  * Sequences of lengths of their own (layout of the spec; docs/design/0006-sequences.md). v is like k, o like q:
  *   q ragged  q [tokens, heads_q, dim_qk], lse [heads_q, tokens]; sequence b has the rows from cu_seqlens_q[b] up to
@@ -434,9 +436,10 @@ typedef struct qkv_attention_args {
   qkv_tensor page_table;                 /* i32 [batch, columns], any stride between rows, or [entries] */
   qkv_tensor page_indptr;                /* i32 [batch + 1] */
   int64_t max_len_q, max_len_k;          /* of the longest sequence that the arrays may hold; 0: see above */
+  qkv_tensor k_scale, v_scale;           /* f32 [heads_kv], any stride: 0 is one scale for all heads */
 } qkv_attention_args;
 #define QKV_ATTENTION_ARGS_INIT \
-  {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0, 0, {0}, {0}, {0}, {0}, {0}, 0, 0}
+  {sizeof(qkv_attention_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, NULL, 0, NULL, 0, 0, {0}, {0}, {0}, {0}, {0}, 0, 0, {0}, {0}}
 
 /* Plans. Where data decide which tiles a mask hides, a call first builds a map of tiles in its workspace (the launch
  * qkv_plan_map); where the mask's bounds do not tell which rows see the most keys, an order of tiles of rows

@@ -78,6 +78,8 @@ static const struct rule {
     [TENSOR_LSE] = {"lse", AT(lse), OUTPUT, BY_Q, LSE},
     [TENSOR_LSE_WITH_SINK] = {"lse_with_sink", AT(lse_with_sink), OUTPUT, BY_Q, LSE},
     [TENSOR_SINK] = {"sink", AT(sink), INPUT, BY_NOTHING, {ARRAY(HEADS_Q, "head")}},
+    [TENSOR_K_SCALE] = {"k_scale", AT(k_scale), INPUT, BY_NOTHING, {ARRAY(HEADS_KV, "head")}},
+    [TENSOR_V_SCALE] = {"v_scale", AT(v_scale), INPUT, BY_NOTHING, {ARRAY(HEADS_KV, "head")}},
     [TENSOR_CU_SEQLENS_Q] =
         {"cu_seqlens_q", AT(cu_seqlens_q), INDEX, BY_Q, {[RAGGED] = ARRAY(STARTS, "batch")}},
     [TENSOR_CU_SEQLENS_K] =
@@ -149,6 +151,9 @@ static int is_used(const spec *s, int tensor) {
     return (s->outputs & OUTPUT_LSE_WITH_SINK) != 0;
   case TENSOR_SINK:
     return s->sink != SINK_NONE;
+  case TENSOR_K_SCALE:
+  case TENSOR_V_SCALE:
+    return s->kv_scale != KV_SCALE_NONE;
   default:
     return form_of(s, tensor)->rank > 0;
   }

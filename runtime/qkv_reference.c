@@ -73,6 +73,7 @@ qkv_status qkv_reference(const qkv_spec *handle, const qkv_attention_args *args)
                                      .softcap = s->softcap,
                                      .bottom_right = s->align == ALIGN_BOTTOM_RIGHT,
                                      .has_sink = s->sink != SINK_NONE,
+                                     .has_kv_scale = s->kv_scale != KV_SCALE_NONE,
                                      .score = s->score->op == EXPR_SYMBOL && s->score->symbol == EXPR_S ? NULL : score,
                                      .mask = s->mask->op == EXPR_CONST && s->mask->integer ? NULL : mask,
                                      .user = &eval};

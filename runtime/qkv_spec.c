@@ -148,7 +148,8 @@ void qkv_spec_get_info(const qkv_spec *handle, qkv_spec_info *out) {
                               .layout_kv = spec_sequence_layout(s).kv,
                               .page_size = s->page_size,
                               .page_order = spec_sequence_layout(s).page_order,
-                              .page_table = spec_sequence_layout(s).page_table};
+                              .page_table = spec_sequence_layout(s).page_table,
+                              .has_kv_scale = s->kv_scale != KV_SCALE_NONE};
   struct_give(out, &info, sizeof info, "out");
 }
 

@@ -29,17 +29,30 @@ static char *element(const qkv_tensor *t, int64_t offset) {
   return (char *)t->data + offset * dtype_size(t->dtype);
 }
 
+/* One stored number. The codes of e4m3 that mean NaN stand for what they would be among its numbers, +-480, as in the
+ * kernels. */
+static double load(const qkv_tensor *t, int64_t offset) {
+  const double value = tensor_load(element(t, offset), t->dtype);
+  return t->dtype == QKV_E4M3 && isnan(value) ? copysign(480, value) : value;
+}
+
 /* Copies a row of head elements from element `offset` on. */
 static void load_row(double *to, const qkv_tensor *t, int64_t offset) {
   const int dim = t->rank - 1;
   for (int64_t d = 0; d < t->shape[dim]; d++)
-    to[d] = tensor_load(element(t, offset + d * t->stride[dim]), t->dtype);
+    to[d] = load(t, offset + d * t->stride[dim]);
 }
 
-/* Copies KV head `head` of a sequence, of k or v. */
-static void load_keys(double *to, const reference_problem *p, const sequence *q, const qkv_tensor *t, int64_t head) {
-  for (int64_t k = 0; k < q->len_k; k++, to += t->shape[t->rank - 1])
+/* Copies KV head `head` of a sequence, of k or v, which `scale` is of. */
+static void load_keys(double *to, const reference_problem *p, const sequence *q, const qkv_tensor *t,
+                      const qkv_tensor *scale, int64_t head) {
+  const int64_t dim = t->shape[t->rank - 1];
+  const double factor = p->has_kv_scale ? load(scale, head * scale->stride[0]) : 1;
+  for (int64_t k = 0; k < q->len_k; k++, to += dim) {
     load_row(to, t, sequence_key(&p->layout, q, p->args, t, k, head));
+    for (int64_t d = 0; d < dim; d++)
+      to[d] *= factor;
+  }
 }
 
 /* Where query row i of head h stands; k is filled in by the caller. */
@@ -146,8 +159,8 @@ static void run_sequence(const reference_problem *p, const sequence *q, const bu
   if (q->len_q == 0)
     return;
   for (int64_t hk = 0; hk < p->heads_kv; hk++) {
-    load_keys(m->keys, p, q, &args->k, hk);
-    load_keys(m->values, p, q, &args->v, hk);
+    load_keys(m->keys, p, q, &args->k, &args->k_scale, hk);
+    load_keys(m->values, p, q, &args->v, &args->v_scale, hk);
     for (int64_t h = hk * group; h < (hk + 1) * group; h++)
       for (int64_t i = 0; i < q->len_q; i++) {
         load_row(m->query, &args->q, sequence_query(&p->layout, q, &args->q, i, h));

@@ -1,6 +1,6 @@
 /* reference.h: attention in f64 on the CPU, by the order of operations of the design: the definition of right.
  *
- *   s = scale * dot(q, k); softcap: s = cap * tanh(s / cap); s = score(s, ...); mask false -> s = -inf;
+ *   k and v are what the tensors hold times k_scale and v_scale of their head, if there are such; s = scale * dot(q, k); softcap: s = cap * tanh(s / cap); s = score(s, ...); mask false -> s = -inf;
  *   the sink is one more logit of the denominator; softmax; o = P v; lse = log of the sum of exp of the scores
  *   (lse_with_sink: with the sink). A row without a visible key: o = 0, lse = -inf.
  *
@@ -25,7 +25,7 @@ typedef struct reference_problem {
   int heads_q, heads_kv;
   double scale, softcap; /* softcap 0: none */
   int bottom_right;      /* q = i + len_k - len_q, else q = i */
-  int has_sink;
+  int has_sink, has_kv_scale;
   double (*score)(void *user, const reference_position *at, double s); /* NULL: s */
   int (*mask)(void *user, const reference_position *at);               /* NULL: all visible */
   void *user;

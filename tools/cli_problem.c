@@ -201,6 +201,9 @@ static int fill(problem *p, int slot, const char *path, const problem_request *r
     sequences_fill(p, (problem_slot)slot, r->seed * SLOT_COUNT + (uint64_t)slot);
   else
     tensor_fill_random(&p->slots[slot].host, r->seed * SLOT_COUNT + (uint64_t)slot);
+  if (slot == SLOT_K_SCALE || slot == SLOT_V_SCALE) /* positive, around 1 */
+    for (int64_t n = 0; n < tensor_count(&p->slots[slot].host); n++)
+      ((float *)p->slots[slot].host.data)[n] = exp2f(((float *)p->slots[slot].host.data)[n] / 2);
   return EXIT_OK;
 }
 
@@ -288,13 +291,16 @@ int problem_fill_params(problem *p, const problem_request *r) {
 
 int problem_fill(problem *p, const problem_request *r) {
   const qkv_spec_info *s = &p->info;
-  if (r->sink_file && !s->has_sink) {
-    cli_error("--sink-file: %s has no sink", s->name);
+  const bool scales_given = r->k_scale_file || r->v_scale_file;
+  if ((r->sink_file && !s->has_sink) || (scales_given && !s->has_kv_scale)) {
+    const bool sink_only = r->sink_file && !s->has_sink;
+    cli_error("%s: %s has no %s", sink_only ? "--sink-file" : "--k-scale-file, --v-scale-file", s->name,
+              sink_only ? "sink" : "kv_scale");
     return EXIT_USAGE;
   }
   const int64_t q[] = {p->batch, p->len_q, s->heads_q, s->dim_qk}, k[] = {p->batch, p->len_k, s->heads_kv, s->dim_qk},
                 v[] = {p->batch, p->len_k, s->heads_kv, s->dim_v}, o[] = {p->batch, p->len_q, s->heads_q, s->dim_v},
-                lse[] = {p->batch, s->heads_q, p->len_q}, sink[] = {s->heads_q};
+                lse[] = {p->batch, s->heads_q, p->len_q}, sink[] = {s->heads_q}, scales[] = {s->heads_kv};
   const struct {
     int slot, wanted;
     const char *name;
@@ -307,6 +313,8 @@ int problem_fill(problem *p, const problem_request *r) {
               {SLOT_K, 1, "k", s->dtype_kv, 4, k, r->k_file, false},
               {SLOT_V, 1, "v", s->dtype_kv, 4, v, r->v_file, false},
               {SLOT_SINK, s->has_sink, "sink", QKV_F32, 1, sink, r->sink_file, false},
+              {SLOT_K_SCALE, s->has_kv_scale, "k_scale", QKV_F32, 1, scales, r->k_scale_file, false},
+              {SLOT_V_SCALE, s->has_kv_scale, "v_scale", QKV_F32, 1, scales, r->v_scale_file, false},
               {SLOT_O, 1, "o", s->dtype_out, 4, o, NULL, true},
               {SLOT_LSE, s->wants_lse, "lse", QKV_F32, 3, lse, NULL, true},
               {SLOT_LSE_WITH_SINK, s->wants_lse_with_sink, "lse_with_sink", QKV_F32, 3, lse, NULL, true}};
@@ -315,7 +323,7 @@ int problem_fill(problem *p, const problem_request *r) {
     if (!rows[n].wanted)
       continue;
     int64_t shape[4];
-    const bool own = sequences_any(p) && rows[n].slot != SLOT_SINK;
+    const bool own = sequences_any(p) && rows[n].shape != sink && rows[n].shape != scales;
     const int rank = own ? sequences_shape(p, (problem_slot)rows[n].slot, shape) : rows[n].rank;
     code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, rank, own ? shape : rows[n].shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
@@ -400,7 +408,9 @@ static void set_tensors(const problem *p, qkv_attention_args *args, bool device)
                                             &args->cu_seqlens_k,
                                             &args->seqlens_k,
                                             &args->page_table,
-                                            &args->page_indptr};
+                                            &args->page_indptr,
+                                            &args->k_scale,
+                                            &args->v_scale};
   for (int slot = 0; slot < SLOT_PARAMS; slot++)
     *targets[slot] = device ? p->slots[slot].device : p->slots[slot].host;
 }

@@ -19,6 +19,8 @@ typedef enum problem_slot {
   SLOT_SEQLENS_K,
   SLOT_PAGE_TABLE,
   SLOT_PAGE_INDPTR,
+  SLOT_K_SCALE,
+  SLOT_V_SCALE,
   SLOT_PARAMS, /* one slot per declared parameter from here on */
   SLOT_COUNT = SLOT_PARAMS + 32
 } problem_slot;
@@ -49,7 +51,7 @@ typedef struct problem_request {
   int64_t batch, len_q, len_k;
   uint64_t seed;
   const char *lengths; /* of sequences that have their own: "mixed", "full" */
-  const char *q_file, *k_file, *v_file, *sink_file;
+  const char *q_file, *k_file, *v_file, *sink_file, *k_scale_file, *v_scale_file;
   cli_list params; /* "name=value" or "name=file.npy" */
   int bits16;      /* u2 files hold bf16 */
   int unaligned;   /* shift device tensors off 16-byte alignment by one element */

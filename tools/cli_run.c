@@ -27,6 +27,8 @@ static const cli_option options[] = {
     {"k-file", 0, CLI_TEXT, &request.k_file, "F.npy", "[batch, kv, kv_heads, dim], batch may be missing"},
     {"v-file", 0, CLI_TEXT, &request.v_file, "F.npy", "likewise"},
     {"sink-file", 0, CLI_TEXT, &request.sink_file, "F.npy", "[heads]"},
+    {"k-scale-file", 0, CLI_TEXT, &request.k_scale_file, "F.npy", "[kv_heads]"},
+    {"v-scale-file", 0, CLI_TEXT, &request.v_scale_file, "F.npy", "[kv_heads]"},
     {"param", 'p', CLI_LIST, &request.params, "NAME=X", "a number, or a .npy file for a parameter with a shape"},
     {"bf16-bits", 0, CLI_FLAG, &request.bits16, NULL, ".npy files of type u2 hold bf16 bits, read and written"},
     {"out", 'o', CLI_TEXT, &out_file, "F.npy", "write O"},
@@ -159,10 +161,11 @@ static void print_error(const char *name, const tensor_error *e, bool present) {
 static void print_text(problem *p, const outcome *r) {
   const qkv_spec_info *s = &p->info;
   char a[32], b[32], c[32];
+  const bool own = s->dtype_kv != s->dtype_q;
   printf("%s: %s for %s on %s\n", s->name, r->build.family, r->build.arch, p->device.name);
-  printf("  %-14s batch %lld, q %lld, kv %lld, heads %d:%d, dim %d:%d, %s\n", "shape", (long long)p->batch,
+  printf("  %-14s batch %lld, q %lld, kv %lld, heads %d:%d, dim %d:%d, %s%s%s\n", "shape", (long long)p->batch,
          (long long)p->len_q, (long long)p->len_k, s->heads_q, s->heads_kv, s->dim_qk, s->dim_v,
-         dtype_word(s->dtype_q));
+         dtype_word(s->dtype_q), own ? ", k and v " : "", own ? dtype_word(s->dtype_kv) : "");
   printf("  %-14s %s\n", "schedule", r->build.schedule[0] ? r->build.schedule : "none");
   printf("  %-14s %s in %s\n", "kernel", r->build.from_cache ? "from the cache" : "compiled",
          format_seconds(a, r->build.render_seconds + r->build.compile_seconds + r->build.load_seconds));
@@ -274,6 +277,8 @@ static char *reproducer(const problem *p, const char *spec) {
   append(out, "k-file", request.k_file);
   append(out, "v-file", request.v_file);
   append(out, "sink-file", request.sink_file);
+  append(out, "k-scale-file", request.k_scale_file);
+  append(out, "v-scale-file", request.v_scale_file);
   for (int n = 0; n < request.params.count; n++)
     append(out, "param", request.params.items[n]);
   append(out, "template-path", cli_global.template_path);

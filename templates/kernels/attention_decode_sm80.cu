@@ -8,6 +8,7 @@
 //% local group, thread = several and "group" or "warp", several and "thread" or "lane" -- of those who share a slice
 //% local view = attention.view(mask, variant)
 //% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
+//% local scaled = variant.kv_scale == "per_head"
 //% header()
 
 constexpr int HEADS_KV = $(variant.heads_kv);
@@ -47,7 +48,11 @@ constexpr int V_TILES = DIM_V / 8;       // 8-wide columns of the output
 // Shared memory: KEY_WARPS rings of slices of K and V, then where the warps' results meet.
 constexpr int PITCH_K = $(layout.pitch_k); // elements between rows in shared memory
 constexpr int PITCH_V = $(layout.pitch_v);
+//% if layout.bytes then
+constexpr int K_BYTES = TILE_N * PITCH_K, V_BYTES = TILE_N * PITCH_V; // of a slice
+//% else
 constexpr int K_BYTES = TILE_N * PITCH_K * 2, V_BYTES = TILE_N * PITCH_V * 2; // of a slice
+//% end
 constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES;
 constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
@@ -65,11 +70,23 @@ constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
 
 //% include "parts/slice_load_sm80.cu"
 
-//% include "parts/tile_mma_sm80.cu"
+//% include(layout.bytes and "parts/slice_mma_bytes_sm80.cu" or "parts/tile_mma_sm80.cu")
 
 //% include "parts/tile_softmax.cu"
 
 //% include "parts/split_merge.cu"
+//% if scaled then
+
+// The products of K as it is stored become those of K.
+static __device__ __forceinline__ void scale_products(float (&scores)[ROW_TILES][N_TILES][4], float k_scale) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores[r][n][e] *= k_scale;
+}
+//% end
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
@@ -110,6 +127,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     row_state rows;
     clear_output(output);
     start_rows(rows);
+    //% if scaled then
+    const float k_scale = p.k_scale[work.hk * p.k_scale_stride_head];
+    //% end
 
     for (int slice = segment.begin + $(group); slice < segment.end; slice += KEY_WARPS) {
       cp_async_wait_$(schedule.stages - 2)(); // this thread's part of the slice has landed
@@ -126,6 +146,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 
       float scores[ROW_TILES][N_TILES][4];
       multiply_query_key(scores, query, key, lane);
+      //% if scaled then
+      scale_products(scores, k_scale);
+      //% end
       //% if score.shifts then
       float shift[ROW_TILES][2];
       //% end

@@ -10,20 +10,25 @@ local attention = library("attention")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
 
+-- Keys and values of one byte stay so in shared memory; the products take them as numbers of the queries' format.
+local function is_bytes(v) return v.dtype_kv == "e4m3" end
+
 -- Row pitch in elements of a slice in shared memory: an odd number of 16-byte chunks, so that the eight rows of an
 -- ldmatrix fall into different banks.
-local function pitch(dim)
-  local chunks = dim // 8
-  return 8 * (chunks % 2 == 1 and chunks or chunks + 1)
+local function pitch(dim, element_bytes)
+  local in_chunk = 16 // element_bytes
+  return in_chunk * (dim // in_chunk | 1)
 end
 
 local function layout(v, s)
   local m = {packed = true, flat = true, idle_rows = 0, parts = 0, q_resident = true, pitch_q = false}
   m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
-  m.pitch_k = pitch(m.dim_qk)
-  m.pitch_v = pitch(v.dim_v)
-  m.k_bytes = s.tile_n * m.pitch_k * 2
-  m.v_bytes = s.tile_n * m.pitch_v * 2
+  m.bytes = is_bytes(v)
+  m.element_bytes = m.bytes and 1 or 2 -- of K and V
+  m.pitch_k = pitch(m.dim_qk, m.element_bytes)
+  m.pitch_v = pitch(v.dim_v, m.element_bytes)
+  m.k_bytes = s.tile_n * m.pitch_k * m.element_bytes
+  m.v_bytes = s.tile_n * m.pitch_v * m.element_bytes
   m.ring = s.stages * (m.k_bytes + m.v_bytes)
   m.panel_pitch = v.dim_v + 4 -- floats; the rows of a fragment fall into different banks
   m.states = s.warps // s.row_warps * m.ring
@@ -47,13 +52,17 @@ return {
   phases = {"decode"},
 
   supports = function(v, request)
-    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
+    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true, {kv = {e4m3 = true}, kv_scale = true})
     if reason then return false, reason end
     if request.unaligned then return false, "copies of 16 bytes need 16-byte aligned addresses and strides" end
-    if v.dtype_q ~= v.dtype_kv then
-      return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
+    if v.dtype_q ~= v.dtype_kv and not is_bytes(v) then
+      return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv ..
+        "; kv must be the same or e4m3"
     end
     for _, dim in ipairs{"qk", "v"} do
+      if is_bytes(v) and v["dim_" .. dim] % 16 > 0 then
+        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is no multiple of 16, as e4m3 needs"
+      end
       if v["dim_" .. dim] > 256 then
         return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
       end
@@ -85,8 +94,8 @@ return {
     local dim, rows = math.max(v.dim_qk, v.dim_v), v.group * math.max(request.len_q, 1)
     local row_warps = math.min(ceil_div(rows, 16), 8)
     local key_warps = row_warps > 5 and 1 or math.max((dim <= 64 and 8 or 4) // row_warps, 2)
-    local tile_n = key_warps == 1 and 32 or 16
-    local slice = 2 * tile_n * (v.dim_qk + v.dim_v)
+    local tile_n = (key_warps == 1 or is_bytes(v) and dim <= 128) and 32 or 16
+    local slice = (is_bytes(v) and 1 or 2) * tile_n * (v.dim_qk + v.dim_v)
     local stages = math.min(math.max(1 + ceil_div(64 << 10, key_warps * slice), 2), 6)
     local together = v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
     if v.mask_symbols.h or v.mask_symbols.hk then together = 1 end

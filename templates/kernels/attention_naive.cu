@@ -20,6 +20,7 @@ constexpr float SOFTCAP = $(f32(variant.softcap));
 
 //% pieces()
 
+//% local scaled = variant.kv_scale == "per_head"
 //% local bottom_right = variant.align == "bottom_right"
 //% local names = {q = "q", k = "k", i = "i", h = "h", hk = "hk", b = "b", len_q = len_q, len_k = len_k}
 // A thread holds a 4 x 4 share of the block's product, 16 rows and columns apart.
@@ -69,6 +70,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
     block_sync();
   }
 
+  //% if scaled then
+  const float k_scale = p.k_scale[hk * p.k_scale_stride_head];
+  //% end
 #pragma unroll
   for (int r = 0; r < SHARE; ++r)
 #pragma unroll
@@ -84,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_scores(const __grid
       const int q = i;
       //%   end
       //% end
-      float s = product[r][c] * SCALE;
+      float s = product[r][c] * $(scaled and "k_scale * " or "")SCALE;
       //% if variant.softcap > 0 then
       s = SOFTCAP * tanh_f32(s * (1.0f / SOFTCAP));
       //% end
@@ -198,13 +202,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_output(const __grid
   //% else
   auto *o = p.o + b * p.o_stride_batch + h * p.o_stride_head;
   //% end
+  //% local product = "product[r][c]"
+  //% if scaled then
+  //%   product = product .. " * v_scale"
+  const float v_scale = p.v_scale[h / GROUP * p.v_scale_stride_head];
+  //% end
 #pragma unroll
   for (int r = 0; r < SHARE; ++r)
 #pragma unroll
     for (int c = 0; c < SHARE; ++c) {
       const int i = i_begin + row + 16 * r, d = d_begin + column + 16 * c;
       if (i < $(len_q) && d < DIM_V)
-        o[i * p.o_stride_token + d * p.o_stride_dim] = $(attention.from_float(variant.dtype_out, "product[r][c]"));
+        o[i * p.o_stride_token + d * p.o_stride_dim] = $(attention.from_float(variant.dtype_out, product));
     }
 }
 

@@ -16,7 +16,8 @@ return {
   phases = {"prefill", "decode"},
 
   supports = function(v)
-    local reason = attention.refuse(v, {f16 = true, bf16 = true, f32 = true}, true)
+    local reason = attention.refuse(v, {f16 = true, bf16 = true, f32 = true}, true,
+                                    {kv = {e4m3 = true, e5m2 = true}, kv_scale = true})
     return reason == nil, reason
   end,
 

@@ -3,7 +3,9 @@
 local attention = {}
 
 -- C type of one stored element.
-local element_ctype = {f16 = "unsigned short", bf16 = "unsigned short", f32 = "float"}
+local element_ctype = {f16 = "unsigned short", bf16 = "unsigned short", f32 = "float", e4m3 = "unsigned char",
+                       e5m2 = "unsigned char"}
+local output_formats = {f16 = true, bf16 = true, f32 = true}
 
 -- CUDA text that reads one element `text` of `dtype` as float, and that turns the float `text` into one.
 function attention.to_float(dtype, text)
@@ -19,7 +21,8 @@ end
 attention.log2e = 1.4426950408889634
 attention.ln2 = 0.6931471805599453
 
--- Members of the parameter struct for q k v o, the outputs and the sink, in the order every family uses.
+-- Members of the parameter struct for q k v o, the outputs, the sink and the scales of K and V, in the order every
+-- family uses.
 -- with_dim: also the stride of the head dimension (kernels that accept any innermost stride).
 -- mapped: the tensors, by name, that a kernel reaches by tensor maps alone; they are left out.
 function attention.params(v, with_dim, mapped)
@@ -39,6 +42,8 @@ function attention.params(v, with_dim, mapped)
     if v.outputs[lse] then add(lse, "pointer", "float *", lse) end
   end
   if v.sink == "per_head" then add("sink", "pointer", "const float *", "sink") end
+  local scales = v.kv_scale == "per_head" and {"k_scale", "v_scale"} or {}
+  for _, scale in ipairs(scales) do add(scale, "pointer", "const float *", scale) end
   local function add_stride(tensor, axis)
     add(tensor .. "_stride_" .. axis, "i64", "long long", tensor .. ".stride." .. axis)
   end
@@ -57,6 +62,7 @@ function attention.params(v, with_dim, mapped)
     end
   end
   if v.sink == "per_head" then add_stride("sink", "head") end
+  for _, scale in ipairs(scales) do add_stride(scale, "head") end
   for _, size in ipairs{"batch", "len_q", "len_k"} do add(size, "i32", "int", size) end
   attention.add_sequences(v, add)
   return list
@@ -90,7 +96,9 @@ function attention.is_dense(v) return v.layout_q == "dense" and v.layout_kv == "
 
 -- The first reason why a softmax family cannot do `v`, or nil. What is refused is named by its spec key.
 -- dtypes: those of q and kv that it takes, by name; sequences: whether it takes all layouts, not only the dense ones.
-function attention.refuse(v, dtypes, sequences)
+-- more: what else it takes: {kv = further dtypes of kv, kv_scale = true}; nil: nothing.
+function attention.refuse(v, dtypes, sequences, more)
+  more = more or {kv = {}, kv_scale = false}
   if v.layout_q ~= "dense" and not sequences then
     return "layout.q: " .. v.layout_q .. " is not supported, only dense"
   end
@@ -99,9 +107,14 @@ function attention.refuse(v, dtypes, sequences)
   end
   for _, role in ipairs{"q", "kv"} do
     local dtype = v["dtype_" .. role]
-    if not dtypes[dtype] then return "attention.dtype." .. role .. ": " .. dtype .. " is not supported" end
+    if not (dtypes[dtype] or (role == "kv" and more.kv[dtype])) then
+      return "attention.dtype." .. role .. ": " .. dtype .. " is not supported"
+    end
   end
-  if not element_ctype[v.dtype_out] then return "attention.dtype.out: " .. v.dtype_out .. " is not supported" end
+  if v.kv_scale ~= "none" and not more.kv_scale then
+    return "attention.kv_scale: " .. v.kv_scale .. " is not supported"
+  end
+  if not output_formats[v.dtype_out] then return "attention.dtype.out: " .. v.dtype_out .. " is not supported" end
   -- Constants that kernels derive from these must be f32 too.
   local largest = 2.0 ^ 127
   if math.abs(v.scale) * attention.log2e > largest then

@@ -1,5 +1,7 @@
 //%% A slice of K and V into its ring by cp.async, by the warps that share it; a warp's queries from global memory into
 //%% registers.
+//% local bytes = kernel.layout.bytes -- of which K and V consist
+//% local ctype, chunk = bytes and "unsigned char" or "unsigned short", bytes and 16 or 8 -- elements of a copy
 //% local paged = variant.layout_kv == "paged"
 //% local one_page = paged and variant.page_size % schedule.tile_n == 0 -- holds all keys of a slice
 //% local several = schedule.row_warps > 1
@@ -18,29 +20,35 @@ static __device__ __forceinline__ void load_slice(
   const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
   //% for _, load in ipairs(loads) do
   { // $(load.what)
-    constexpr int CHUNKS = $(load.dim) / 8; // of 16 bytes in a row
+    constexpr int CHUNKS = $(load.dim) / $(chunk); // of 16 bytes in a row
     //% if one_page then
-    const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, walk.page, key_begin, work.hk);
+    const $(ctype) *from = p.$(load.tensor) + $(load.row)_of_page(p, walk.page, key_begin, work.hk);
     //% elseif not paged then
-    const unsigned short *from = p.$(load.tensor) + $(load.row)(p, work.view, key_begin, work.hk);
+    const $(ctype) *from = p.$(load.tensor) + $(load.row)(p, work.view, key_begin, work.hk);
     //% end
 #pragma unroll
     for (int n = 0; n < (TILE_N * CHUNKS + $(threads) - 1) / $(threads); ++n) {
-      const int chunk = $(threads) * n + $(thread), row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
+      const int chunk = $(threads) * n + $(thread), row = chunk / CHUNKS, column = chunk % CHUNKS * $(chunk);
       //% if paged and not one_page then
       const int page = shuffle_i32(walk.page, row);
-      const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, work.hk);
+      const $(ctype) *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, work.hk);
       //% end
       if (TILE_N * CHUNKS % $(threads) != 0 && row >= TILE_N) break;
       //% local step = paged and not one_page and "" or "row * p." .. load.tensor .. "_stride_token + "
-      cp_async_16_zfill(to$(load.offset) + (row * $(load.pitch) + column) * 2, from + $(step)column,
+      //% local place = "row * " .. load.pitch .. " + column"
+      cp_async_16_zfill(to$(load.offset) + $(bytes and place or "(" .. place .. ") * 2"), from + $(step)column,
                         row < valid ? 16 : 0);
     }
   }
   //% end
 }
 
+//% if bytes then
+// The rows' queries as mma operands: of row g and g + 8, columns 4 t, 4 t + 2, then 4 t + 1, 4 t + 3 of every 16, which
+// is the order that K's have.
+//% else
 // The rows' queries as mma operands: of row g and g + 8, in columns 2 t and 2 t + 8 of every 16.
+//% end
 static __device__ __forceinline__ void load_query_fragments(
     const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, packed_row first_row,
     int lane) {
@@ -51,7 +59,15 @@ static __device__ __forceinline__ void load_query_fragments(
       const packed_row row = first_row + (16 * r + lane / 4 + 8 * half);
       const bool exists = row.query() < work.view.len_q;
       const unsigned short *from =
-          p.q + query_row(p, work.view, row.query(), work.hk * GROUP + row.head()) + lane % 4 * 2;
+          p.q + query_row(p, work.view, row.query(), work.hk * GROUP + row.head()) + lane % 4 * $(bytes and 4 or 2);
+      //% if bytes then
+#pragma unroll
+      for (int step = 0; step < QK_STEPS; ++step) {
+        const uint2 four = exists ? *(const uint2 *)(from + 16 * step) : make_uint2(0, 0);
+        fragments[r][step][half] = (four.x & 0xffffu) | four.y << 16;
+        fragments[r][step][half + 2] = four.x >> 16 | (four.y & 0xffff0000u);
+      }
+      //% else
 #pragma unroll
       for (int step = 0; step < QK_STEPS; ++step)
 #pragma unroll
@@ -59,6 +75,7 @@ static __device__ __forceinline__ void load_query_fragments(
           const bool inside = exists && (DIM_QK % 16 == 0 || 16 * step + 8 * right < DIM_QK);
           fragments[r][step][half + 2 * right] = inside ? *(const unsigned *)(from + 16 * step + 8 * right) : 0u;
         }
+      //% end
     }
 }
 //% if kernel.layout.dim_qk > variant.dim_qk then

@@ -1,6 +1,7 @@
 //%% Results of warps, then of blocks, that saw different keys of the same rows become one.
 //% local dtype = variant.dtype_out
 //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
+//% local scaled = variant.kv_scale == "per_head"
 //% local sink = variant.sink == "per_head"
 //% local fixed = schedule.split > 0
 //% local several = schedule.row_warps > 1
@@ -44,7 +45,11 @@ static __device__ __forceinline__ void finish_row(
   //% else
   const float denominator = whole.sum;
   //% end
+  //% if scaled then
+  const float inverse = empty ? 0.0f : rcp_approx(denominator) * p.v_scale[work.hk * p.v_scale_stride_head];
+  //% else
   const float inverse = empty ? 0.0f : rcp_approx(denominator);
+  //% end
   auto *o = p.o + output_row(p, work.view, i, h) + column;
   //% if dtype == "f32" then
   *(float4 *)o = make_float4(value.x * inverse, value.y * inverse, value.z * inverse, value.w * inverse);
@@ -157,10 +162,18 @@ static __device__ __forceinline__ void merge(
       own_sum += shuffle_xor_f32(own_sum, 2);
       const int own = warp * 8 + lane / 4;
       if (lane % 4 == 0) states[own] = {rows.reference[r][half], own_sum};
+      //% if kernel.layout.bytes then
+#pragma unroll
+      for (int n = 0; n < V_TILES; n += 2) // even and odd dimensions of 16
+        *(float4 *)(panel + own * PANEL_PITCH + 8 * n + lane % 4 * 4) =
+            make_float4(output[r][n][2 * half], output[r][n + 1][2 * half], output[r][n][2 * half + 1],
+                        output[r][n + 1][2 * half + 1]);
+      //% else
 #pragma unroll
       for (int n = 0; n < V_TILES; ++n)
         *(float2 *)(panel + own * PANEL_PITCH + 8 * n + lane % 4 * 2) =
             make_float2(output[r][n][2 * half], output[r][n][2 * half + 1]);
+      //% end
       block_sync();
       //% if several then
       for (int item = threadIdx.x; item < 8 * ROW_WARPS * (DIM_V / 4); item += THREADS) {

@@ -1,4 +1,5 @@
-//%% One instruction each: approximate functions of the special-function unit, and of bits.
+//%% One instruction each: approximate functions of the special-function unit, of bits, and products of
+//%% pairs of 16-bit numbers.
 //% piece("exp2_approx", function()
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
 static __device__ __forceinline__ float exp2_approx(float x) {
@@ -47,3 +48,13 @@ static __device__ __forceinline__ int leading_zeros(unsigned x) {
   return count;
 }
 //% end)
+//% for _, format in ipairs{"bf16", "f16"} do
+//%   piece("mul_" .. format .. "x2", function()
+// fma.rn.$(format)x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
+static __device__ __forceinline__ unsigned mul_$(format)x2(unsigned a, unsigned b) {
+  unsigned product;
+  asm("fma.rn.$(format)x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
+}
+//%   end)
+//% end

@@ -152,6 +152,27 @@ def test_parameters_and_sink(qkvc, tmp_path):
     assert "shape [2], where [24] is needed" in qkvc(*words, "--param", f"doc={tmp_path / 'slope.npy'}", code=2).err
 
 
+BYTES = """qkvc: 1
+name: bytes
+attention: {heads: {q: 4, kv: 2}, dim: 32, dtype: {q: f16, kv: e4m3}, kv_scale: per_head, mask: causal}
+layout: {kv: padded}
+"""
+
+
+def test_bytes_and_their_scales(qkvc, tmp_path):
+    spec, out, ones = tmp_path / "bytes.yaml", [tmp_path / "one.npy", tmp_path / "scaled.npy"], tmp_path / "ones.npy"
+    spec.write_text(BYTES)
+    scales = np.array([2, 0.5], np.float32)
+    np.save(ones, np.ones(2, np.float32))
+    np.save(tmp_path / "scales.npy", scales)
+    for file, to in zip((ones, tmp_path / "scales.npy"), out):
+        words = ["run", spec, *EMU, "--q", 1, "--kv", 70, "--lengths", "full", "--k-scale-file", ones, "--v-scale-file", file]
+        result = qkvc(*words, "--out", to)
+        assert "attention_decode_sm80" in result.out and "f16, k and v e4m3" in result.out and ": ok" in result.out
+    one, scaled = (np.load(to).astype(np.float32) for to in out)
+    assert np.array_equal(scaled, one * np.repeat(scales, 2)[:, None])
+
+
 @pytest.mark.parametrize("array, says", [
     (np.zeros((2, 3), np.float16), "has 2 dimensions"),
     (np.zeros((1, 8, 4, 16), np.float16), "shape [1, 8, 4, 16], where [1, 8, 4, 32] is needed"),

@@ -69,6 +69,7 @@ def test_help_wins_over_missing_arguments(qkvc):
     (["run", "specs/minilm_l6.yaml", "--device", "emu", "--q", "3", "--param", "x"], "name=value"),
     (["run", "specs/minilm_l6.yaml", "--device", "emu", "--q", "3", "--lse-out", "x"], "does not ask for lse"),
     (["run", "specs/minilm_l6.yaml", "--device", "emu", "--q", "3", "--sink-file", "x"], "has no sink"),
+    (["run", "specs/minilm_l6.yaml", "--device", "emu", "--q", "3", "--v-scale-file", "x"], "has no kv_scale"),
 ])
 def test_usage_errors(qkvc, words, says):
     result = qkvc(*words, code=2)

@@ -157,6 +157,8 @@ void spec_build(const test_case *c, char text[SPEC_TEXT]) {
     put(text, "  mask: \"%s\"\n", c->mask);
   if (c->sink != SINK_ABSENT)
     put(text, "  sink: per_head\n");
+  if (c->kv_scale != SCALES_ABSENT)
+    put(text, "  kv_scale: per_head\n");
   put(text, "  align: %s\n", c->top_left ? "top_left" : "bottom_right");
   const param_rule *rules[MAX_PARAMS];
   int count = spec_params(c, rules);

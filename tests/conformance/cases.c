@@ -12,6 +12,7 @@
 static const char *const dtype_names[] = {"f16", "bf16", "f32", "e4m3", "e5m2", NULL};
 static const char *const dtype_or_same[] = {"same", "f16", "bf16", "f32", "e4m3", "e5m2", NULL};
 static const char *const sink_names[] = {"none", "normal", "minus_inf", "plus4", "minus4", "mixed", NULL};
+static const char *const scale_names[] = {"none", "per_head", "per_tensor", NULL};
 static const char *const align_names[] = {"bottom_right", "top_left", NULL};
 static const char *const outputs_names[] = {"o_lse", "o", "all", NULL};
 static const char *const sequence_names[] = {"dense",  "padded",        "paged",
@@ -24,7 +25,7 @@ static const char *const values_names[] = {"normal",    "spikes",     "ones",   
                                            "minus_6e4", "minus_huge", "rising", "strong",  NULL};
 static const char *const expect_names[] = {"ok", "bad_spec", "refusal", "ok_or_refusal", NULL};
 static const char *const fault_names[] = {"none",  "last_key", "value_rows", "heads",     "mask",  "align",
-                                          "score", "softcap",  "sink",       "unwritten", "guard", NULL};
+                                          "score", "softcap",  "sink",       "scales",    "unwritten", "guard", NULL};
 
 typedef enum field_kind { FIELD_INT, FIELD_WORD, FIELD_TEXT } field_kind;
 
@@ -57,6 +58,7 @@ static const field fields[] = {
     TEXT(score),
     TEXT(mask),
     WORD("sink", sink, sink_names, SINK_ABSENT),
+    WORD("kv_scale", kv_scale, scale_names, SCALES_ABSENT),
     WORD("align", top_left, align_names, 0),
     WORD("outputs", outputs, outputs_names, OUTPUTS_O_LSE),
     INT(b, 1, true),

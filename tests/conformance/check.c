@@ -34,6 +34,24 @@ static double unit_roundoff(qkv_dtype dtype) {
   return dtype == QKV_BF16 ? 0x1p-8 : dtype == QKV_F16 ? 0x1p-11 : 0x1p-23;
 }
 
+/* Of K or V; 1 where there are none. */
+static double scale_of(const float *scales, int64_t head) {
+  return scales != NULL ? fabs((double)scales[head]) : 1;
+}
+
+static double greatest_scale(const float *scales, int64_t heads) {
+  double greatest = scale_of(scales, 0);
+  for (int64_t h = 1; h < heads; h++)
+    greatest = fmax(greatest, scale_of(scales, h));
+  return greatest;
+}
+
+/* Weights are rounded as K and V are stored; as the queries are, where those are bytes. */
+static qkv_dtype dtype_of_weights(const test_case *c) {
+  const qkv_dtype kv = case_dtype_kv(c);
+  return kv == QKV_E4M3 || kv == QKV_E5M2 ? (qkv_dtype)c->dtype : kv;
+}
+
 /* Whether all keys of every head are equal: then all products of a row are, to the last bit. */
 static bool keys_equal(const inputs *in) {
   for (int64_t b = 0; b < in->b; b++)
@@ -60,7 +78,7 @@ tolerance tolerance_of(const test_case *c, const inputs *in) {
   if (c->scale[0])
     scale = fabs(strtod(c->scale, NULL));
   double q = greatest_norm(in->q, in->b * in->lq * in->hq, in->dim);
-  double k = greatest_norm(in->k, in->b * in->lk * in->hk, in->dim);
+  double k = greatest_norm(in->k, in->b * in->lk * in->hk, in->dim) * greatest_scale(in->k_scale, in->hk);
   /* |s| <= scale |q| |k|. A few rounded constants and products, and a sum of dim exact products in f32. */
   double logit = scale * q * k * (0x1p-22 + (double)c->dim * 0x1p-26), apart = keys_equal(in) ? 0 : logit;
   double tangents = tangent_error(c, scale * q * k);
@@ -75,7 +93,7 @@ tolerance tolerance_of(const test_case *c, const inputs *in) {
     apart += (16 + (double)(c->lq + c->lk)) * 0x1p-22;
   }
   logit += tangents, apart += keys_equal(in) ? 0 : tangents;
-  return (tolerance){.weights = unit_roundoff(case_dtype_kv(c)) + (double)in->lk * 0x1p-25,
+  return (tolerance){.weights = unit_roundoff(dtype_of_weights(c)) + (double)in->lk * 0x1p-25,
                      .output = unit_roundoff(case_dtype_out(c)),
                      .logit = logit,
                      .apart = apart,
@@ -100,6 +118,8 @@ static void value_range(const inputs *in, int64_t b, int64_t hk, double *greates
   }
   if (in->lk == 0)
     *greatest = *spread = 0;
+  *greatest *= scale_of(in->v_scale, hk);
+  *spread *= scale_of(in->v_scale, hk);
 }
 
 static void compare_o(const test_case *c, const inputs *in, const result *got, const result *wanted, double factor,

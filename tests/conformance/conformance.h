@@ -22,6 +22,8 @@
 enum { TEXT_FIELD = 256, CASE_LINE = 2400, MESSAGE_SIZE = 1000 };
 
 typedef enum sink_kind { SINK_ABSENT, SINK_NORMAL, SINK_MINUS_INF, SINK_PLUS4, SINK_MINUS4, SINK_MIXED } sink_kind;
+/* Of K and V: none, another for every head, one for all by a stride of 0. */
+typedef enum scale_kind { SCALES_ABSENT, SCALES_PER_HEAD, SCALES_PER_TENSOR } scale_kind;
 typedef enum output_kind { OUTPUTS_O_LSE, OUTPUTS_O, OUTPUTS_ALL } output_kind;
 typedef enum guard_kind { GUARD_NAN, GUARD_NONE, GUARD_INF, GUARD_BIG, GUARD_ZERO } guard_kind;
 typedef enum value_kind {
@@ -47,6 +49,7 @@ typedef enum fault_kind {
   FAULT_SCORE,
   FAULT_SOFTCAP,
   FAULT_SINK,
+  FAULT_SCALES,    /* those of K and V are ignored */
   FAULT_UNWRITTEN, /* one output element is not written */
   FAULT_GUARD      /* one byte outside an output is written */
 } fault_kind;
@@ -70,7 +73,7 @@ typedef struct test_case {
   int64_t hq, hk;
   int dtype, kv, out; /* qkv_dtype; kv, out: index into dtype_or_same, 0 is dtype's */
   char scale[TEXT_FIELD], softcap[TEXT_FIELD], score[TEXT_FIELD], mask[TEXT_FIELD]; /* "": not in the spec */
-  int sink;
+  int sink, kv_scale;
   int top_left;
   int outputs;
   int64_t b, lq, lk;     /* the maxima of sequences */
@@ -142,7 +145,8 @@ typedef struct inputs {
   int64_t b, lq, lk, hq, hk, dim, dimv;
   int64_t lens_q[MAX_SEQUENCES], lens_k[MAX_SEQUENCES]; /* not of dense cases; rows behind them are not used */
   float *q, *k, *v;
-  float *sink; /* [hq] or NULL */
+  float *sink;              /* [hq] or NULL */
+  float *k_scale, *v_scale; /* [hk] or NULL */
   int nparams;
   input_param params[MAX_PARAMS];
 } inputs;

@@ -129,6 +129,18 @@ static float *make_sink(const test_case *c) {
   return sink;
 }
 
+/* Positive factors around 1. */
+static float *make_scales(const test_case *c, uint64_t salt) {
+  if (c->kv_scale == SCALES_ABSENT)
+    return NULL;
+  float *scales = must_alloc((size_t)c->hk * sizeof(float));
+  for (int64_t h = 0; h < c->hk; h++) {
+    int64_t one = c->kv_scale == SCALES_PER_TENSOR ? 0 : h;
+    scales[h] = (float)exp2(hash_normal(hash_mix((uint64_t)c->seed * 4 + salt) ^ (uint64_t)one));
+  }
+  return scales;
+}
+
 static void make_param(const test_case *c, const param_rule *rule, input_param *out) {
   *out = (input_param){.rule = rule, .shape = {1, 1, 1, 1}, .count = 1};
   rule->extents(c, out->shape);
@@ -153,6 +165,8 @@ void inputs_make(const test_case *c, inputs *out) {
   out->k = make_tensor(c, TENSOR_K, c->layout_k, c->lk, c->hk, c->dim, kv);
   out->v = make_tensor(c, TENSOR_V, c->layout_v, c->lk, c->hk, out->dimv, kv);
   out->sink = make_sink(c);
+  out->k_scale = make_scales(c, 5);
+  out->v_scale = make_scales(c, 6);
   const param_rule *rules[MAX_PARAMS];
   out->nparams = spec_params(c, rules);
   for (int n = 0; n < out->nparams; n++)
@@ -164,6 +178,8 @@ void inputs_free(inputs *in) {
   free(in->k);
   free(in->v);
   free(in->sink);
+  free(in->k_scale);
+  free(in->v_scale);
   for (int n = 0; n < in->nparams; n++)
     free(in->params[n].data);
   *in = (inputs){0};
@@ -183,6 +199,10 @@ void inputs_copy(const inputs *in, inputs *out) {
   out->v = copy_floats(in->v, in->b * in->lk * in->hk * in->dimv);
   if (in->sink != NULL)
     out->sink = copy_floats(in->sink, in->hq);
+  if (in->k_scale != NULL) {
+    out->k_scale = copy_floats(in->k_scale, in->hk);
+    out->v_scale = copy_floats(in->v_scale, in->hk);
+  }
   for (int n = 0; n < in->nparams; n++)
     out->params[n].data = copy_floats(in->params[n].data, in->params[n].count);
 }

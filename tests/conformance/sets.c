@@ -194,6 +194,7 @@ static const row sensitivity_rows[] = {
     {true, "the wrong corner", "dim=64 hq=2 {lq=33 lk=34,lq=34 lk=33,lq=200 lk=257} mask='causal' fault=align"},
     {true, "a score is slightly off", "dim=64 hq=2 lq=33 lk=257 {,score='s + slope[h] * (k - q)'} fault=score"},
     {true, "another cap", "dim=64 hq=2 lq=33 lk=257 softcap=5 fault=softcap"},
+    {true, "scales are ignored", "dim=64 hq=4 hk=2 lq=9 lk=33 kv_scale={per_head,per_tensor} outputs=o fault=scales"},
     {true, "the sink is ignored", "dim=64 hq=2 lq=9 {lk=33 sink=normal,lk=33 sink=plus4,lk=2 sink=minus4} outputs=o fault=sink"},
     {true, "an element is not written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=unwritten"},
     {true, "a byte behind the output is written", "dim=64 hq=2 lq=33 lk=33 o={bthd,mixed} fault=guard"},
@@ -300,6 +301,7 @@ static const row sequence90_rows[] = {
 
 /* Keys split over all blocks: parts of a row from several blocks and warps, several rows of tiles in one block's share, in
  * every layout. What a row's bits are depends on where it is split, so that these compare with the reference. */
+#define BYTES "kv=e4m3 "
 #define DECODE "family=attention_decode_sm80 "
 static const row decode_rows[] = {
     {true, "one query", DECODE "dim={64,128} hq=8 hk={8,2,1} b=3 lq=1 lk={0,1,15,16,17,300,3000} mask='causal'"},
@@ -320,6 +322,17 @@ static const row decode_rows[] = {
     {false, "again", DECODE "dim=64 hq=8 hk=2 b=3 lq=1 lk=2000 mask='causal' check=repeat"},
     {false, "poison behind the tensors", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
     {false, "keys no row sees", DECODE "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},
+    {true, "bytes", DECODE BYTES "dim={64,128} hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged_paged page=16 kv_scale=per_head} mask='causal'"},
+    {false, "bytes", DECODE BYTES "dim={16,48,64,128,256} hq=8 hk=2 b=3 lq={1,5} lk={0,1,31,33,300} dtype={f16,bf16} kv_scale={none,per_head,per_tensor} mask='causal' sink=mixed outputs=all"},
+    {false, "bytes, layouts", DECODE BYTES "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 dtype={f16,bf16} {seq=padded,seq=ragged,seq=ragged_padded,seq=paged page=16,seq=ragged_paged page=16 order=hnd table=csr,seq=ragged_paged page=17} kv_scale={none,per_head} mask='causal' outputs=all"},
+    {false, "bytes, layouts", DECODE BYTES "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {k=bhtd v=bhtd,k=heads0 v=heads0,k=cache v=cache} kv_scale=per_head mask='causal'"},
+    {false, "bytes, keys and values of different dimensions", DECODE BYTES "{dim=192 dimv=128,dim=64 dimv=144,dim=80 dimv=16} hq=4 hk=2 b=2 lq=1 lk=300 kv_scale=per_head mask='causal'"},
+    {false, "bytes, masks and scores", DECODE BYTES "dim=32 hq=8 hk=4 b=3 lq=3 lk=600 kv_scale=per_head {mask='window(60, 0)',mask='causal and q - k < head_w[h]',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]',softcap=1} sink=mixed outputs=all"},
+    {false, "bytes, schedules", DECODE BYTES "dim={32,64,128,256} hq=16 hk=4 b=3 lq={1,9} lk=333 kv_scale=per_head mask='causal' check=schedules"},
+    {false, "bytes, subnormal and great", DECODE BYTES "dim=64 hq=4 hk=2 b=2 lq=1 lk=300 {values=spikes,values=rising,values=strong,values=one_hot} kv_scale=per_head"},
+    {false, "bytes by the textbook family", "family=attention_naive kv={e4m3,e5m2} dim={16,72} hq=4 hk=2 b=2 lq=5 lk=70 dtype={f16,bf16,f32} {seq=dense,seq=ragged_paged page=16} kv_scale={none,per_head,per_tensor} mask='causal' sink=mixed outputs=all"},
+    {false, "scales of 16-bit keys", "{" DECODE "lk=300," "family=attention_naive lk=70} dim=64 hq=4 hk=2 b=2 lq=2 {seq=dense k=bhtd,seq=padded} kv_scale={per_head,per_tensor} softcap=5"},
+    {false, "what takes no bytes says so", "{family=attention_forward_sm80 kv=e4m3,family=attention_forward_sm80 kv_scale=per_head," DECODE "kv=e4m3 dim=72," DECODE "kv=e5m2} hq=4 hk=2 lq=2 lk=33 expect=refusal"},
     {false, "nothing", DECODE "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
 };
 

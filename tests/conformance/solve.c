@@ -11,14 +11,27 @@
 
 /* All memory of one call. */
 typedef struct memory {
-  guarded q, k, v, o, lse, lse_with_sink, sink, params[MAX_PARAMS];
+  guarded q, k, v, o, lse, lse_with_sink, sink, k_scale, v_scale, params[MAX_PARAMS];
   sequence_arrays arrays;
-  guarded *all[12 + MAX_PARAMS];
+  guarded *all[14 + MAX_PARAMS];
   int count;
 } memory;
 
 static void memory_add(memory *m, guarded *i) {
   m->all[m->count++] = i;
+}
+
+/* One scale for all heads has a stride of 0. */
+static void add_scales(memory *m, guarded *to, const char *name, const test_case *c, const inputs *in,
+                       const float *scales, int guard, bool plain) {
+  const int64_t count = c->kv_scale == SCALES_PER_TENSOR ? 1 : in->hk;
+  if (scales == NULL)
+    return;
+  guarded_make_plain(to, name, QKV_F32, guard, false, 1, &count, !plain && c->layout_k != 0 ? 2 : 1);
+  guarded_store(to, scales);
+  if (c->kv_scale == SCALES_PER_TENSOR)
+    to->view.shape[0] = in->hk, to->view.stride[0] = 0;
+  memory_add(m, to);
 }
 
 /* `plain`: contiguous and o in f32, as the reference wants them. */
@@ -53,6 +66,8 @@ static void memory_make(memory *m, const test_case *c, const inputs *in, bool pl
     guarded_store(&m->sink, in->sink);
     memory_add(m, &m->sink);
   }
+  add_scales(m, &m->k_scale, "k_scale", c, in, in->k_scale, none, plain);
+  add_scales(m, &m->v_scale, "v_scale", c, in, in->v_scale, none, plain);
   for (int n = 0; n < in->nparams; n++) {
     const input_param *p = &in->params[n];
     if (p->rule->rank == 0)
@@ -81,6 +96,7 @@ static qkv_attention_args make_args(const memory *m, const test_case *c, const i
   qkv_attention_args args = QKV_ATTENTION_ARGS_INIT;
   args.q = where(&m->q), args.k = where(&m->k), args.v = where(&m->v), args.o = where(&m->o);
   args.lse = where(&m->lse), args.lse_with_sink = where(&m->lse_with_sink), args.sink = where(&m->sink);
+  args.k_scale = where(&m->k_scale), args.v_scale = where(&m->v_scale);
   for (int n = 0; n < in->nparams; n++)
     values[n] = in->params[n].rule->rank == 0 ? (qkv_param_value){.value = (double)in->params[n].data[0]}
                                               : (qkv_param_value){.tensor = where(&m->params[n])};
@@ -164,6 +180,9 @@ static void plant(test_case *c) {
     break;
   case FAULT_SINK:
     c->sink = SINK_ABSENT;
+    break;
+  case FAULT_SCALES:
+    c->kv_scale = SCALES_ABSENT;
     break;
   default:
     break;

@@ -100,6 +100,36 @@ static float f16_value(uint16_t h) {
   return h & 0x8000 ? -magnitude : magnitude;
 }
 
+/* The number of a positive code of e4m3 or e5m2. */
+static float byte_value(qkv_dtype dtype, int code) {
+  const int mantissa = dtype == QKV_E4M3 ? 3 : 2, bias = dtype == QKV_E4M3 ? 7 : 15;
+  const int exponent = code >> mantissa, fraction = code & ((1 << mantissa) - 1);
+  return exponent ? ldexpf((float)((1 << mantissa) + fraction), exponent - bias - mantissa)
+                  : ldexpf((float)fraction, 1 - bias - mantissa);
+}
+
+/* The nearest of the finite numbers, which their codes order; of two as near the one with an even code. */
+static uint8_t byte_bits(qkv_dtype dtype, float x) {
+  const int top = dtype == QKV_E4M3 ? 0x7e : 0x7b;
+  int low = 0, high = top; /* the greatest code that is not above lies within */
+  if (isnan(x))
+    return 0x7f;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (byte_value(dtype, middle) <= fabsf(x))
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  const float half = low < top ? (byte_value(dtype, low) + byte_value(dtype, low + 1)) / 2 : INFINITY;
+  low += low < top && (fabsf(x) > half || (fabsf(x) == half && (low & 1)));
+  return (uint8_t)(low | (signbit(x) ? 0x80 : 0));
+}
+
+static bool is_byte_float(qkv_dtype dtype) {
+  return dtype == QKV_E4M3 || dtype == QKV_E5M2;
+}
+
 static void store_element(unsigned char *to, qkv_dtype dtype, float x) {
   uint16_t half = dtype == QKV_BF16 ? bf16_bits(x) : f16_bits(x);
   int32_t integer = dtype == QKV_I32 ? (int32_t)x : 0;
@@ -113,6 +143,10 @@ static void store_element(unsigned char *to, qkv_dtype dtype, float x) {
     break;
   case QKV_I32:
     memcpy(to, &integer, 4);
+    break;
+  case QKV_E4M3:
+  case QKV_E5M2:
+    *to = byte_bits(dtype, x);
     break;
   default:
     *to = x != 0;
@@ -137,6 +171,8 @@ float round_to(qkv_dtype dtype, float x) {
     return float_of((uint32_t)bf16_bits(x) << 16);
   if (dtype == QKV_F16)
     return f16_value(f16_bits(x));
+  if (is_byte_float(dtype))
+    return copysignf(byte_value(dtype, byte_bits(dtype, x) & 0x7f), x);
   return x;
 }
 

@@ -4,11 +4,13 @@
 #include <math.h>
 
 #include "emu/formats.h"
+#include "reference.h"
 
 static int setup(void **state) {
   (void)state;
   text source = {0};
   text_puts(&source, FIXTURE_PARAMS);
+  fixture_append(&source, "templates/parts/e4m3.cuh");
   fixture_append(&source, "tests/emulator/primitives_sm80.cu");
   int failed = fixture_compile(source.bytes);
   text_free(&source);
@@ -150,6 +152,38 @@ static void test_functions(void **state) {
   assert_true(out[3][0] == 0.0f && isinf(out[0][1]) && isinf(out[12][7]) && out[11][7] == 65504.0f);
 }
 
+/* Every code in every place, against the definition of the formats; the code of NaN is 480. */
+static void test_bytes(void **state) {
+  (void)state;
+  enum { N = 1024 };
+  static unsigned char in[N][4];
+  static uint32_t out[N][8];
+  uint64_t random = 7;
+  for (int i = 0; i < N; i++)
+    for (int place = 0; place < 4; place++)
+      in[i][place] = (unsigned char)(place == i / 256 ? (uint64_t)i : fixture_random(&random) >> 5);
+  run(0, "bytes", 8, 128, 0, 0, 0, in, sizeof in, out, sizeof out);
+  for (int i = 0; i < N; i++) {
+    float value[4], same = (float)tensor_load(&in[i][0], QKV_E5M2), got;
+    for (int place = 0; place < 4; place++) {
+      double code = tensor_load(&in[i][place], QKV_E4M3);
+      value[place] = (float)(isnan(code) ? copysign(480, code) : code);
+    }
+    memcpy(&got, &out[i][1], sizeof got);
+    const uint32_t expected[6] = {format_bits(value[0]),
+                                  isnan(same) && isnan(got) ? out[i][1] : format_bits(same),
+                                  format_to_bf16(value[0]) | (uint32_t)format_to_bf16(value[2]) << 16,
+                                  format_to_bf16(value[1]) | (uint32_t)format_to_bf16(value[3]) << 16,
+                                  format_to_f16(value[0]) | (uint32_t)format_to_f16(value[2]) << 16,
+                                  format_to_f16(value[1]) | (uint32_t)format_to_f16(value[3]) << 16};
+    if (memcmp(out[i], expected, sizeof expected) != 0)
+      fail_msg("bytes %02x %02x %02x %02x", in[i][0], in[i][1], in[i][2], in[i][3]);
+    const uint32_t product[2] = {format_to_bf16(value[0] * value[1]) | (uint32_t)format_to_bf16(value[2] * value[3]) << 16,
+                                 format_to_f16(value[0] * value[1]) | (uint32_t)format_to_f16(value[2] * value[3]) << 16};
+    assert_memory_equal(&out[i][6], product, sizeof product);
+  }
+}
+
 /* Off by as much as the instruction may be, and not by more. */
 static void test_tangents(void **state) {
   (void)state;
@@ -228,6 +262,7 @@ int main(void) {
       cmocka_unit_test(test_mma),
       cmocka_unit_test(test_zero_fill),
       cmocka_unit_test(test_functions),
+      cmocka_unit_test(test_bytes),
       cmocka_unit_test(test_tangents),
       cmocka_unit_test(test_twins_ahead),
       cmocka_unit_test(test_named_barriers),

@@ -125,6 +125,17 @@ static void make_functions(problem *p, int number, uint64_t *random) {
                          {0x1p-21, 0x1p-21, 0x1p-22, 0, 0, 0, 0, 0}});
 }
 
+/* All codes of a byte, each in all four places. */
+static void make_bytes(problem *p, int number, uint64_t *random) {
+  (void)number;
+  set_launch(p, "bytes", 8, 128, 0);
+  unsigned char *in = add_buffer(p, 4096, ALL(EXACT, 0));
+  fill_bits(in, 4096, random);
+  for (int i = 0; i < 1024; i++)
+    in[4 * i + i / 256] = (unsigned char)i;
+  add_buffer(p, 8 * 4096, (word_rule){{NUMBER, NUMBER, EXACT, EXACT, EXACT, EXACT, EXACT, EXACT}, {0}});
+}
+
 /* Either side may be off by 2^-11. */
 static void make_tangents(problem *p, int number, uint64_t *random) {
   set_launch(p, "tangents", ARGUMENTS / 128, 128, 0);
@@ -309,6 +320,7 @@ const problem_family families[] = {
     {"product", SOURCE_SM80, 40, make_product},
     {"zero_fill", SOURCE_SM80, 1, make_zero_fill},
     {"functions", SOURCE_SM80, 3 + 16, make_functions},
+    {"bytes", SOURCE_SM80, 4, make_bytes},
     {"tangents", SOURCE_SM80, 3, make_tangents},
     {"relay", SOURCE_SM80, 1, make_relay},
     {"pipeline", SOURCE_SM80, 4, make_pipeline},

@@ -1,4 +1,4 @@
-/* sources.c: CUDA source from every primitive of templates/prim, whether a kernel uses it or not, and the kernels of
+/* sources.c: CUDA source from every primitive of templates/prim, whether a kernel uses it or not, parts, and the kernels of
  * tests/emulator, which travel inside the program. */
 #include <lauxlib.h>
 #include <lualib.h>
@@ -69,7 +69,7 @@ static bool add_pieces(text *out) {
     const template_file *file = &template_files[i];
     if (strncmp(file->path, "prim/", 5) == 0)
       ok = run_template(L, file, &primitives);
-    else if (strcmp(file->path, "parts/matrix_descriptor.cuh") == 0)
+    else if (strcmp(file->path, "parts/matrix_descriptor.cuh") == 0 || strcmp(file->path, "parts/e4m3.cuh") == 0)
       ok = run_template(L, file, &parts);
   }
   lua_close(L);

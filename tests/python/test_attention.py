@@ -85,6 +85,21 @@ def test_out_keeps_what_lies_between(emu):
     assert (canary[..., :4] == 7).all() and (canary[..., 20:] == 7).all()
 
 
+def test_kv_scale(emu):
+    s, plain = (spec(fields=["mask: causal"] + more) for more in (["kv_scale: per_head"], []))
+    q, k, v = inputs(s, 2, 3, 40)
+    k_scale, v_scale = numpy.array([0.5, 4], "float32"), numpy.array([2, 0.25], "float32")  # exact products
+    scales = {"k_scale": k_scale, "v_scale": v_scale}
+    got = emu.prepare(s, batch=2, len_q=3, len_k=40)(q, k, v, **scales)
+    scaled = k * k_scale[:, None].astype("float16"), v * v_scale[:, None].astype("float16")
+    assert s.has_kv_scale and not plain.has_kv_scale
+    want = qkv.reference(s, q, k, v, **scales)
+    assert numpy.array_equal(want, qkv.reference(plain, q, *scaled))
+    close(got, want)
+    with pytest.raises(qkv.Error, match="v_scale"):
+        qkv.reference(s, q, k, v, k_scale=k_scale)
+
+
 def test_lse_and_sink(emu):
     s = spec(fields=["sink: per_head", "mask: causal"], tail="outputs: [o, lse, lse_with_sink]")
     q, k, v = inputs(s, 1, 8, 8)

@@ -48,6 +48,7 @@ static const struct {
     {.spec = "paged", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
     {.spec = "causal", .variety = "merge", .family = "attention_merge_sm80"},
     {.spec = "ragged", .variety = "merge", .family = "attention_merge_sm80"},
+    {.spec = "paged_e4m3", .variety = "decode", .family = "attention_decode_sm80", .len_q = 1},
     {.spec = "causal", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "full_f16", .variety = "sm_90a", .arch = "sm_90a"},
     {.spec = "everything", .variety = "sm_90a", .arch = "sm_90a"},
@@ -220,6 +221,8 @@ static spec *changed_spec(const char *field, const char *value) {
   for (int n = 0; n < BASE_COUNT; n++)
     text_printf(&t, "  %s: %s\n", base_fields[n][0],
                 field && strcmp(field, base_fields[n][0]) == 0 ? value : base_fields[n][1]);
+  if (field && strcmp(field, "kv_scale") == 0)
+    text_printf(&t, "  kv_scale: %s\n", value);
   const char *outputs = field && strcmp(field, "outputs") == 0 ? value : "[o, lse]";
   text_printf(&t, "outputs: %s\n", outputs);
   if (field && strcmp(field, "layout") == 0)
@@ -256,6 +259,7 @@ static void every_field_counts_or_is_refused(void **state) {
       {"mask", "'true'", "mask"},
       {"mask", "'false'", "mask"},
       {"mask", "q % 2 == k % 2", "mask"},
+      {"kv_scale", "per_head", "kv_scale"},
       {"sink", "none", "sink"},
       {"align", "top_left", "align"},
       {"params", "{slope: {type: f16, shape: [hq]}}", "params"},

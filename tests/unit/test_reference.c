@@ -215,6 +215,55 @@ static void test_sink(void **state) {
   }
 }
 
+/* Scales of K and V give what tensors multiplied by them give; one may stand for all heads. Powers of 2, so that the
+ * products are exact. */
+static void test_kv_scale(void **state) {
+  (void)state;
+  static float plain[sizeof o / sizeof *o], scales[2][HEADS_KV];
+  for (int shared = 0; shared < 2; shared++) {
+    qkv_attention_args a = make_args(9);
+    reference_problem p = make_problem(&a);
+    p.has_kv_scale = 1;
+    for (int h = 0; h < HEADS_KV; h++)
+      scales[0][h] = ldexpf(1, h - 1), scales[1][h] = ldexpf(-1, 3 - h);
+    a.k_scale = dense(scales[0], 1, (int64_t[]){HEADS_KV});
+    a.v_scale = dense(scales[1], 1, (int64_t[]){HEADS_KV});
+    if (shared)
+      a.k_scale.stride[0] = a.v_scale.stride[0] = 0;
+    assert_int_equal(reference_attention(&p), QKV_OK);
+    memcpy(plain, o, sizeof o);
+    for (size_t n = 0; n < sizeof k / sizeof *k; n++)
+      k[n] *= scales[0][shared ? 0 : n / DIM % HEADS_KV];
+    for (size_t n = 0; n < sizeof v / sizeof *v; n++)
+      v[n] *= scales[1][shared ? 0 : n / DIM_V % HEADS_KV];
+    p.has_kv_scale = 0;
+    assert_int_equal(reference_attention(&p), QKV_OK);
+    assert_memory_equal(o, plain, sizeof o);
+  }
+}
+
+/* Of one key, o is its value: every code of e4m3 as the format defines it, but for that of NaN. */
+static void test_codes_of_e4m3(void **state) {
+  (void)state;
+  uint8_t codes[256];
+  float one = 0, result[256];
+  for (int n = 0; n < 256; n++)
+    codes[n] = (uint8_t)n;
+  qkv_attention_args a = QKV_ATTENTION_ARGS_INIT;
+  a.q = a.k = dense(&one, 4, (int64_t[]){1, 1, 1, 1});
+  a.v = qkv_tensor_dense(codes, QKV_E4M3, 4, (int64_t[]){1, 1, 1, 256});
+  a.o = dense(result, 4, (int64_t[]){1, 1, 1, 256});
+  a.max_len_q = a.max_len_k = 1;
+  reference_problem p = {.args = &a, .heads_q = 1, .heads_kv = 1, .scale = 1, .bottom_right = 1};
+  assert_int_equal(reference_attention(&p), QKV_OK);
+  for (int n = 0; n < 256; n++) {
+    const int exponent = n >> 3 & 15, fraction = n & 7;
+    const double size = exponent ? ldexp(8 + fraction, exponent - 10) : ldexp(fraction, -9);
+    assert_close((double)result[n], n & 0x80 ? -size : size, "code", n);
+  }
+  assert_true(result[0x7f] == 480.0f && result[0xff] == -480.0f);
+}
+
 /* V holds the KV head's number: shows the pairing. */
 static void test_head_pairing(void **state) {
   (void)state;
@@ -310,6 +359,8 @@ int main(void) {
                                      cmocka_unit_test(test_halves_merge),
                                      cmocka_unit_test(test_empty_rows),
                                      cmocka_unit_test(test_sink),
+                                     cmocka_unit_test(test_kv_scale),
+                                     cmocka_unit_test(test_codes_of_e4m3),
                                      cmocka_unit_test(test_head_pairing),
                                      cmocka_unit_test(test_magnitudes),
                                      cmocka_unit_test(test_layouts),

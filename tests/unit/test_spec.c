@@ -213,10 +213,11 @@ static void equal_meaning_prints_alike(void **state) {
   (void)state;
   static const char *const groups[][5] = {
       {"", "  dtype: bf16\n", "  dtype: {q: bf16, out: bf16}\n  scale: 0.125\n",
-       "  score: s\n  mask: true\n  sink: none\n", "  scale: \"1 / sqrt(64)\"\n  align: bottom_right\n"},
+       "  score: s\n  mask: true\n  sink: none\n  kv_scale: none\n", "  scale: \"1 / sqrt(64)\"\n  align: bottom_right\n"},
       {"  align: top_left\n", "  align: bottom_right\n", "  mask: k >= 0 or true\n", NULL},
       {"  mask: causal\n", "  mask: k <= q\n", "  mask: q - k >= 0\n", "  mask: not q < k\n",
        "  mask: >\n    k <=\n    q\n"},
+      {"  kv_scale: per_head\n  sink: none\n", "  sink: none\n  kv_scale: per_head\n", NULL},
       {"  score: s + 1\n", "  score: 1 + s\n", NULL},
       {"  mask: h < 4 * heads_kv\n", "  mask: h < heads_q\n", "  mask: 8 > h\n", NULL},
       {"  params: {a: {type: f32}}\n  score: s * a\n",

@@ -14,6 +14,7 @@ from . import _merge, _tensor
 Param = collections.namedtuple("Param", "name dtype rank")
 #: Arrays of lengths and pages of a call whose sequences have lengths of their own.
 ARRAYS = ("cu_seqlens_q", "cu_seqlens_k", "seqlens_k", "page_table", "page_indptr")
+SCALES = ("k_scale", "v_scale")
 _LAYOUTS = ("dense", "padded", "ragged", "paged")
 
 Workload = collections.namedtuple("Workload", "name batch len_q len_k")
@@ -58,6 +59,7 @@ class Spec(_Handle):
     dtype_q dtype_kv dtype_out        "f16", "bf16", ...
     outputs                           the tensors a call returns, in order: "o", then "lse", "lse_with_sink"
     has_sink                          a call needs sink=
+    has_kv_scale                      a call needs k_scale= and v_scale=
     layout_q layout_kv                "dense", "padded", "ragged" or "paged"
     page_size page_order page_table   of paged keys: tokens, "nhd" or "hnd", "rows" or "csr"; else None
     params                            (Param(name, dtype, rank), ...) in order of declaration; rank 0 is a number
@@ -79,7 +81,7 @@ class Spec(_Handle):
         self.dtype_q, self.dtype_kv, self.dtype_out = (c.DTYPE_NAMES[t] for t in
                                                        (info.dtype_q, info.dtype_kv, info.dtype_out))
         self.outputs = ("o",) + ("lse",) * bool(info.wants_lse) + ("lse_with_sink",) * bool(info.wants_lse_with_sink)
-        self.has_sink = bool(info.has_sink)
+        self.has_sink, self.has_kv_scale = bool(info.has_sink), bool(info.has_kv_scale)
         self.layout_q, self.layout_kv = _LAYOUTS[info.layout_q], _LAYOUTS[info.layout_kv]
         paged = self.layout_kv == "paged"
         self.page_size = info.page_size if paged else None
@@ -243,12 +245,14 @@ class _Call:
     def __init__(self, spec, q, k, v, outputs, sink, params, stream=None):
         params = dict(params)
         arrays = {name: params.pop(name) for name in ARRAYS if params.get(name) is not None}
+        scales = {name: params.pop(name) for name in SCALES if params.get(name) is not None}
         maxima = [params.pop(name, 0) for name in ("max_len_q", "max_len_k")]
         expected = {"q": spec._dtype_q, "k": spec._dtype_kv, "v": spec._dtype_kv, "o": spec._dtype_out}
         self.views = {}
         tensors = dict(q=q, k=k, v=v, **outputs)
         if sink is not None:
             tensors["sink"] = sink
+        tensors.update(scales)
         tensors.update(arrays)
         expected.update(dict.fromkeys(arrays, c.I32))
         self.args = c.AttentionArgs(max_len_q=maxima[0], max_len_k=maxima[1])
@@ -471,6 +475,7 @@ class Op(_Handle):
 
         out, lse, lse_with_sink   where to write; allocated with q's framework when not given
         sink                      [heads_q] f32, when the spec has one
+        k_scale, v_scale          [heads_kv] f32, when the spec has kv_scale
         stream                    integer handle or a stream of torch or cupy; default: the current one of q's framework
         workspace                 (address, bytes) of device memory; default: allocated for the Launch
         reuse_plan                the workspace still holds what an earlier call with the same op, sizes and mask

@@ -69,7 +69,7 @@ class SpecInfo(_Sized):
                 ("dim_v", c_int), ("dtype_q", c_int), ("dtype_kv", c_int), ("dtype_out", c_int),
                 ("wants_lse", c_int), ("wants_lse_with_sink", c_int), ("has_sink", c_int), ("nparams", c_int),
                 ("nworkloads", c_int), ("layout_q", c_int), ("layout_kv", c_int), ("page_size", c_int),
-                ("page_order", c_int), ("page_table", c_int)]
+                ("page_order", c_int), ("page_table", c_int), ("has_kv_scale", c_int)]
 
 
 class ParamInfo(_Sized):
@@ -117,7 +117,8 @@ class AttentionArgs(_Sized):
                 ("lse_with_sink", Tensor), ("sink", Tensor), ("params", POINTER(ParamValue)), ("nparams", c_int),
                 ("workspace", c_void_p), ("workspace_bytes", c_size_t), ("reuse_plan", c_int),
                 ("cu_seqlens_q", Tensor), ("cu_seqlens_k", Tensor), ("seqlens_k", Tensor), ("page_table", Tensor),
-                ("page_indptr", Tensor), ("max_len_q", c_int64), ("max_len_k", c_int64)]
+                ("page_indptr", Tensor), ("max_len_q", c_int64), ("max_len_k", c_int64),
+                ("k_scale", Tensor), ("v_scale", Tensor)]
 
 
 class State(ctypes.Structure):
