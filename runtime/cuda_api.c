@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ qkv_status cuda_check(const cuda_api *api, CUresult result, const char *what) {
   const char *text = NULL;
   if (api->error_string(result, &text) != CUDA_SUCCESS || !text)
     text = "no description";
-  qkv_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? QKV_OUT_OF_MEMORY : QKV_DEVICE_ERROR;
+  const bool capture = result >= CUDA_ERROR_CAPTURE_FIRST && result <= CUDA_ERROR_CAPTURE_LAST;
+  qkv_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? QKV_OUT_OF_MEMORY : capture ? QKV_CAPTURING : QKV_DEVICE_ERROR;
   return error_set(status, "%s: %s: %s", what, error_name(result), text);
 }

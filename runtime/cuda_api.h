@@ -25,7 +25,13 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 
 enum { CUDA_MINIMUM_DRIVER = 12000 };
 
-enum { CUDA_SUCCESS = 0, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_DEINITIALIZED = 4 };
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_DEINITIALIZED = 4,
+  CUDA_ERROR_CAPTURE_FIRST = 900, /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ... */
+  CUDA_ERROR_CAPTURE_LAST = 908   /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
+};
 
 /* CUdevice_attribute */
 enum {
@@ -38,6 +44,16 @@ enum {
 
 /* CUstreamCaptureMode */
 enum { CUDA_CAPTURE_RELAXED = 2 };
+/* CUstreamCaptureStatus */
+enum { CUDA_CAPTURE_NONE = 0 };
+/* CUpointer_attribute, CUmemorytype */
+enum {
+  CUDA_POINTER_MEMORY_TYPE = 2,
+  CUDA_POINTER_ORDINAL = 9,
+  CUDA_POINTER_RANGE_START = 11,
+  CUDA_POINTER_RANGE_SIZE = 12
+};
+enum { CUDA_MEMORY_DEVICE = 2 };
 
 /* CUfunction_attribute */
 enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
@@ -104,6 +120,8 @@ enum {
   X(context_push, cuCtxPushCurrent_v2, (CUcontext context))                                                            \
   X(context_pop, cuCtxPopCurrent_v2, (CUcontext * context))                                                            \
   X(capture_mode, cuThreadExchangeStreamCaptureMode, (int *mode))                                                      \
+  X(stream_capturing, cuStreamIsCapturing, (CUstream stream, int *status))                                             \
+  X(pointer_attribute, cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr pointer))                       \
   X(context_synchronize, cuCtxSynchronize, (void))                                                                     \
   X(memory_alloc, cuMemAlloc_v2, (CUdeviceptr * memory, size_t bytes))                                                 \
   X(memory_free, cuMemFree_v2, (CUdeviceptr memory))                                                                   \

@@ -5,6 +5,7 @@
 #ifndef RUNTIME_DEVICE_H
 #define RUNTIME_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -86,6 +87,12 @@ typedef struct device_ops {
   qkv_status (*kernel)(device *d, device_module *m, const char *entry, int shared_bytes, device_kernel **out);
   /* Launch only; see qkv_attention. */
   qkv_status (*launch)(device *d, device_kernel *k, const device_launch *l, qkv_stream stream);
+
+  /* Whether the stream is being captured in a graph: then nothing may wait for it. */
+  bool (*capturing)(device *d, qkv_stream stream);
+  /* Whether kernels can reach `bytes` bytes (at least 1) from `memory` on. QKV_INVALID_ARGUMENT says what they are
+   * instead: the host's, another device's, nobody's. For debugging: it asks the driver. */
+  qkv_status (*reaches)(device *d, const void *memory, size_t bytes);
 
   /* Sets memory of the device to zero, in the order of the stream. */
   qkv_status (*set_zero)(device *d, void *memory, size_t bytes, qkv_stream stream);

@@ -5,6 +5,7 @@
  * which is pushed for the call and popped after it; so a host that uses several devices or own contexts is never
  * disturbed. Kernels are loaded and their shared-memory limit is raised before they are published: a launch changes
  * nothing. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +27,12 @@ struct device_module {
   device_kernel *kernels; /* newest first */
 };
 
+enum { CONTEXTS = 4 };
+
+/* loaded: contexts in which the kernel needs no loading any more: that of prepare, and those of first launches. */
 struct device_kernel {
   CUkernel handle;
+  _Atomic(CUcontext) loaded[CONTEXTS];
   device_kernel *next;
   char name[];
 };
@@ -48,6 +53,7 @@ typedef enum purpose { WORKING, PREPARING } purpose;
 /* Kept from enter to leave. */
 typedef struct visit {
   int pushed;       /* a context has to be popped */
+  CUcontext context; /* the one that is current then */
   int capture_mode; /* of the calling thread, to be given back; -1: untouched */
 } visit;
 
@@ -70,10 +76,13 @@ static qkv_status enter(const cuda_device *d, purpose p, visit *v) {
       v->capture_mode = mode;
   }
   if (d->api->context_current(&current) == CUDA_SUCCESS && current && d->api->context_device(&handle) == CUDA_SUCCESS &&
-      handle == d->handle)
+      handle == d->handle) {
+    v->context = current;
     return QKV_OK;
+  }
   qkv_status status = cuda_check(d->api, d->api->context_push(d->primary), "cuCtxPushCurrent");
   v->pushed = status == QKV_OK;
+  v->context = d->primary;
   if (status != QKV_OK)
     leave(d, v);
   return status;
@@ -354,6 +363,8 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
   qkv_status status = enter(d, PREPARING, &v);
   if (status == QKV_OK) {
     status = find_kernel(d, m, entry, shared_bytes, &k->handle);
+    for (int n = 0; n < CONTEXTS; n++)
+      atomic_init(&k->loaded[n], n ? NULL : v.context);
     leave(d, &v);
   }
   if (status != QKV_OK) {
@@ -365,7 +376,48 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
   return *out = k, QKV_OK;
 }
 
-static qkv_status launch_clusters(const cuda_device *d, const device_kernel *k, const device_launch *l,
+static bool is_capturing(const cuda_device *d, qkv_stream stream) {
+  int status = CUDA_CAPTURE_NONE; /* an error: the default stream while another is captured, which forbids as much */
+  return d->api->stream_capturing((CUstream)stream, &status) != CUDA_SUCCESS || status != CUDA_CAPTURE_NONE;
+}
+
+/* The first launch in a context that is not the one of prepare: loading there may wait for the context, which spoils a
+ * capture, so it is done here and not by the launch. The context is remembered while there is room. */
+static qkv_status load_in_context(const cuda_device *d, device_kernel *k, CUcontext context, qkv_stream stream) {
+  CUfunction function;
+  if (is_capturing(d, stream))
+    return error_set(QKV_CAPTURING,
+                     "%s: its first launch in this context loads it, which a capture forbids; prepare with the context "
+                     "current, or make a call in it before the capture",
+                     k->name);
+  int mode = CUDA_CAPTURE_RELAXED; /* others may capture */
+  const bool relaxed = d->api->capture_mode(&mode) == CUDA_SUCCESS;
+  qkv_status status = cuda_check(d->api, d->api->kernel_function(&function, k->handle), "cuKernelGetFunction");
+  if (relaxed)
+    d->api->capture_mode(&mode);
+  for (int n = 0; n < CONTEXTS && status == QKV_OK; n++) {
+    CUcontext none = NULL;
+    if (atomic_compare_exchange_strong(&k->loaded[n], &none, context) || none == context)
+      break;
+  }
+  return status;
+}
+
+/* enter() for a launch: the kernel is loaded in the context that is current then. */
+static qkv_status enter_loaded(const cuda_device *d, device_kernel *k, qkv_stream stream, visit *v) {
+  qkv_status status = enter(d, WORKING, v);
+  if (status != QKV_OK)
+    return status;
+  for (int n = 0; n < CONTEXTS; n++)
+    if (atomic_load_explicit(&k->loaded[n], memory_order_relaxed) == v->context)
+      return QKV_OK;
+  status = load_in_context(d, k, v->context, stream);
+  if (status != QKV_OK)
+    leave(d, v);
+  return status;
+}
+
+static qkv_status launch_clusters(const cuda_device *d, device_kernel *k, const device_launch *l,
                                   qkv_stream stream, void **params) {
   const CUlaunchAttribute cluster = {.id = CUDA_LAUNCH_CLUSTER_DIMENSION, .value = {(unsigned)l->cluster, 1, 1}};
   const CUlaunchConfig config = {.grid = {(unsigned)l->grid, 1, 1},
@@ -374,11 +426,15 @@ static qkv_status launch_clusters(const cuda_device *d, const device_kernel *k, 
                                  .stream = (CUstream)stream,
                                  .attributes = &cluster,
                                  .attribute_count = 1};
-  qkv_status status;
+  visit v;
   if (l->grid % l->cluster)
     return error_set(QKV_INVALID_ARGUMENT, "%s: %lld blocks in clusters of %d", k->name, (long long)l->grid,
                      l->cluster);
-  IN_CONTEXT(d, WORKING, status, k->name, launch_ex(&config, k->handle, params, NULL));
+  qkv_status status = enter_loaded(d, k, stream, &v);
+  if (status != QKV_OK)
+    return status;
+  status = cuda_check(d->api, d->api->launch_ex(&config, k->handle, params, NULL), k->name);
+  leave(d, &v);
   return status;
 }
 
@@ -389,10 +445,56 @@ static qkv_status cuda_launch(device *base, device_kernel *k, const device_launc
   memcpy(params, &l->params, sizeof params);
   if (l->cluster > 1)
     return launch_clusters(d, k, l, stream, params);
-  qkv_status status;
-  IN_CONTEXT(d, WORKING, status, k->name,
-             launch(k->handle, (unsigned)l->grid, 1, 1, (unsigned)l->block, 1, 1, (unsigned)l->shared_bytes,
-                    (CUstream)stream, params, NULL));
+  visit v;
+  qkv_status status = enter_loaded(d, k, stream, &v);
+  if (status != QKV_OK)
+    return status;
+  status = cuda_check(d->api,
+                      d->api->launch(k->handle, (unsigned)l->grid, 1, 1, (unsigned)l->block, 1, 1,
+                                     (unsigned)l->shared_bytes, (CUstream)stream, params, NULL),
+                      k->name);
+  leave(d, &v);
+  return status;
+}
+
+static bool cuda_capturing(device *base, qkv_stream stream) {
+  const cuda_device *d = as_cuda(base);
+  visit v;
+  if (enter(d, WORKING, &v) != QKV_OK)
+    return false;
+  const bool capturing = is_capturing(d, stream);
+  leave(d, &v);
+  return capturing;
+}
+
+/* In a context. Memory of the host that the driver knows (pinned, managed) has an address for kernels too. */
+static qkv_status check_reach(const cuda_device *d, CUdeviceptr at, size_t bytes) {
+  int type = 0, ordinal = -1;
+  CUdeviceptr start = 0;
+  size_t size = 0;
+  if (d->api->pointer_attribute(&type, CUDA_POINTER_MEMORY_TYPE, at) != CUDA_SUCCESS)
+    return error_set(QKV_INVALID_ARGUMENT, "%p is no memory of a GPU: the host's, or not mapped",
+                     (void *)(uintptr_t)at);
+  if (type == CUDA_MEMORY_DEVICE && d->api->pointer_attribute(&ordinal, CUDA_POINTER_ORDINAL, at) == CUDA_SUCCESS &&
+      ordinal != d->ordinal)
+    return error_set(QKV_INVALID_ARGUMENT, "%p is memory of cuda:%d; the engine's device is cuda:%d",
+                     (void *)(uintptr_t)at, ordinal, d->ordinal);
+  if (d->api->pointer_attribute(&start, CUDA_POINTER_RANGE_START, at) == CUDA_SUCCESS &&
+      d->api->pointer_attribute(&size, CUDA_POINTER_RANGE_SIZE, at) == CUDA_SUCCESS && size > 0 &&
+      at + bytes > start + size && d->api->pointer_attribute(&type, CUDA_POINTER_MEMORY_TYPE, at + bytes - 1))
+    return error_set(QKV_INVALID_ARGUMENT, "%zu bytes at %p reach beyond their allocation, which ends at %p", bytes,
+                     (void *)(uintptr_t)at, (void *)(uintptr_t)(start + size));
+  return QKV_OK;
+}
+
+static qkv_status cuda_reaches(device *base, const void *memory, size_t bytes) {
+  const cuda_device *d = as_cuda(base);
+  visit v;
+  qkv_status status = enter(d, WORKING, &v);
+  if (status == QKV_OK) {
+    status = check_reach(d, (CUdeviceptr)(uintptr_t)memory, bytes);
+    leave(d, &v);
+  }
   return status;
 }
 
@@ -491,6 +593,8 @@ const device_ops device_cuda = {.name = "cuda",
                                 .unload = cuda_unload,
                                 .kernel = cuda_kernel,
                                 .launch = cuda_launch,
+                                .capturing = cuda_capturing,
+                                .reaches = cuda_reaches,
                                 .set_zero = cuda_set_zero,
                                 .tensor_map = cuda_tensor_map,
                                 .event_create = cuda_event_create,

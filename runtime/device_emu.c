@@ -164,6 +164,21 @@ static qkv_status emu_copy_to_host(device *d, void *to, const void *from, size_t
   return copy(to, from, bytes, from);
 }
 
+static bool emu_capturing(device *d, qkv_stream stream) {
+  (void)d, (void)stream;
+  return false;
+}
+
+static qkv_status emu_reaches(device *d, const void *memory, size_t bytes) {
+  (void)d;
+  emu_lock();
+  bool ok = memory_contains(memory, bytes);
+  emu_unlock();
+  return ok ? QKV_OK
+            : error_set(QKV_INVALID_ARGUMENT, "%zu bytes at %p are not inside a live allocation of the emulated device",
+                        bytes, memory);
+}
+
 static qkv_status emu_synchronize(device *d) {
   (void)d;
   return QKV_OK;
@@ -463,6 +478,8 @@ const device_ops device_emu = {
     .info = emu_info,
     .alloc = emu_alloc,
     .free = emu_free,
+    .capturing = emu_capturing,
+    .reaches = emu_reaches,
     .copy_to_device = emu_copy_to_device,
     .copy_to_host = emu_copy_to_host,
     .synchronize = emu_synchronize,

@@ -52,6 +52,7 @@ typedef enum qkv_status {
   QKV_NO_COMPILER = 23,      /* NVRTC (or g++ for emu) was not found; the message lists where it was looked for */
   QKV_NO_DEVICE = 30,        /* no driver, no GPU, no such ordinal */
   QKV_DEVICE_ERROR = 31,     /* the driver refused a call; on emu: a fault the emulator found */
+  QKV_CAPTURING = 32,        /* the stream is being captured in a graph, and the call needs what a capture forbids */
   QKV_INTERNAL = 90
 } qkv_status;
 
@@ -86,8 +87,10 @@ typedef struct qkv_options {
   void *log_user;
   size_t emu_granule;        /* bytes of physical memory that emu maps at once, a power of two; default 2 MiB, as on GPUs;
                                 $QKV_EMU_GRANULE */
+  int debug_checks;          /* nonzero: every call first looks at what launches cannot look at; see qkv_attention;
+                                $QKV_DEBUG_CHECKS */
 } qkv_options;
-#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0}
+#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0}
 
 /* Opens a device. opt may be NULL. On failure *out is NULL and qkv_last_error(NULL) has the message. */
 QKV_API qkv_status qkv_open(const qkv_options *opt, qkv_engine **out);
@@ -381,14 +384,14 @@ typedef struct qkv_limits {
 /* All slow work: render, compile or read the cache, load. limits may be NULL.
  *
  * An op holds the kernel of its phase and one for tensors that are not 16-byte aligned. Without a phase, family or
- * schedule in the limits, and with len_q 0 or above 16, it also holds one of phase decode where the spec tells that calls
- * of few queries come: a workload has 1 to 16 queries; or it has no workloads, and layout.kv is padded or paged. Such
- * calls take it: those whose max_len_q (len_q of a dense q) is at most 16 and has at most 64 rows a KV head, or is 1.
- * Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it. */
+ * schedule in the limits, and with len_q 0 or above 16, it also holds one of phase decode where the spec tells that
+ * calls of few queries come: a workload has 1 to 16 queries; or it has no workloads, and layout.kv is padded or paged.
+ * Such calls take it: those whose max_len_q (len_q of a dense q) is at most 16 and has at most 64 rows a KV head, or is
+ * 1. Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
-/* Bytes of workspace a call may need, from the declared maxima, by whichever kernel; 0 for families that need none. A few bytes for causal
- * masks on Hopper. */
+/* Bytes of workspace a call may need, from the declared maxima, by whichever kernel; 0 for families that need none. A
+ * few bytes for causal masks on Hopper. */
 QKV_API size_t qkv_workspace_size(const qkv_op *op);
 
 /* The value of a declared parameter: `tensor` for rank > 0, `value` for scalars. */
@@ -448,8 +451,15 @@ typedef struct qkv_attention_args {
  * mask's parameters are those of the call that planned, and that call comes before on the stream. Masks without such
  * launches ignore it. */
 
-/* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a CUDA
- * graph. The device's context must be current (it is made current and restored when it is not). */
+/* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a
+ * CUDA graph: kernels were loaded by qkv_prepare. The device's context must be current (it is made current and restored
+ * when it is not); in a context other than the one qkv_prepare ran in, a kernel's first launch loads it there, and
+ * QKV_CAPTURING refuses that while the stream is captured.
+ *
+ * With debug_checks in the engine's options a call first waits for the device, copies the arrays of lengths and pages
+ * to the host, looks at them as qkv_check_sequences does, and asks the driver whether tensors and workspace are memory
+ * that the device can reach, of keys the pages in use. QKV_INVALID_ARGUMENT names the tensor, or the sequence and the
+ * entry. Slow; QKV_CAPTURING while the stream is captured. */
 QKV_API qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream);
 
 /* ---- Merging: attention over keys that are split ---- */

@@ -273,6 +273,10 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     status = place_workspace(k, args, &call, offsets);
   if (status != QKV_OK)
     return status;
+  if (op->engine->debug_checks)
+    status = debug_check_attention(op, args, &call, stream);
+  if (status != QKV_OK)
+    return status;
   replace_empty(op, &call);
   return call_launch(op, k, &call, args->workspace, offsets, args->reuse_plan, stream);
 }
@@ -314,6 +318,8 @@ qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream
                      : !args ? "args is NULL"
                              : "repeats is less than 1");
   const qkv_engine *e = op->engine;
+  if (e->ops->capturing(e->device, stream))
+    return error_set(QKV_CAPTURING, "timing waits for the stream, which a capture forbids");
   device_event *from = NULL, *to = NULL;
   double *seconds = calloc((size_t)repeats, sizeof *seconds);
   qkv_status status = seconds ? e->ops->event_create(e->device, &from) : error_set(QKV_OUT_OF_MEMORY, "out of memory");

@@ -142,8 +142,7 @@ int call_token_axis(const spec *s, int tensor) {
   return form_of(s, tensor)->token;
 }
 
-/* Is the tensor part of a call of this spec? */
-static int is_used(const spec *s, int tensor) {
+int call_uses(const spec *s, int tensor) {
   switch (tensor) {
   case TENSOR_LSE:
     return (s->outputs & OUTPUT_LSE) != 0;
@@ -384,7 +383,7 @@ static qkv_status read_sizes(const spec *s, const call_limits *limits, const qkv
 /* Arrays of lengths and pages. */
 static qkv_status check_arrays(const spec *s, const qkv_attention_args *args, const int64_t sizes[EXTENTS]) {
   for (int t = TENSOR_CU_SEQLENS_Q; t < TENSOR_PARAM; t++) {
-    qkv_status status = is_used(s, t) ? check_tensor(s, t, tensor_of(args, t), sizes, 0) : QKV_OK;
+    qkv_status status = call_uses(s, t) ? check_tensor(s, t, tensor_of(args, t), sizes, 0) : QKV_OK;
     if (status != QKV_OK)
       return status;
   }
@@ -532,7 +531,7 @@ qkv_status call_check(const spec *s, const call_limits *limits, const qkv_attent
     return status;
   for (int t = 0; t < TENSOR_PARAM; t++) {
     out->tensors[t] = tensor_of(args, t);
-    if (is_used(s, t) && (status = check_tensor(s, t, out->tensors[t], sizes, host)) != QKV_OK)
+    if (call_uses(s, t) && (status = check_tensor(s, t, out->tensors[t], sizes, host)) != QKV_OK)
       return status;
   }
   give_sizes(sizes, s->layout_q == LAYOUT_RAGGED, out->sizes);

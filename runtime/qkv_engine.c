@@ -56,6 +56,9 @@ qkv_status options_resolve(const qkv_options *given, qkv_options *out) {
   const char *disable = getenv("QKV_DISABLE_JIT");
   if (disable && *disable && strcmp(disable, "0") != 0)
     out->disable_jit = 1;
+  const char *debug = getenv("QKV_DEBUG_CHECKS");
+  if (debug && *debug && strcmp(debug, "0") != 0)
+    out->debug_checks = 1;
   uint64_t granule = out->emu_granule;
   status = number_from_environment(&out->emu_seed, "QKV_EMU_SEED");
   if (status == QKV_OK)
@@ -181,6 +184,7 @@ qkv_status qkv_open(const qkv_options *opt, qkv_engine **out) {
   pthread_mutex_init(&e->jobs_lock, NULL);
   pthread_cond_init(&e->jobs_done, NULL);
   e->disable_jit = o.disable_jit;
+  e->debug_checks = o.debug_checks;
   e->log = o.log;
   e->log_user = o.log_user;
   status = engine_fill(e, &o);

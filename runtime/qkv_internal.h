@@ -7,6 +7,7 @@
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
  *   qkv_merge.c      states over disjoint keys become one    qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
+ *   qkv_debug.c      what a launch cannot look at, looked at
  *   qkv_dispatch.c   which kernels an op holds, and which a call takes
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
@@ -66,7 +67,7 @@ struct qkv_engine {
   qkv_device_info info;
   const arch *arch; /* what sources are generated for */
   char *template_path;
-  int disable_jit;
+  int disable_jit, debug_checks;
   qkv_log_fn log;
   void *log_user;
   atomic_ullong compiles, cache_hits, launches;
@@ -181,6 +182,12 @@ qkv_status call_check_maxima(const qkv_op *op, const call_view *call);
  * when `planned`. */
 qkv_status call_launch(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
                        const int64_t *offsets, bool planned, qkv_stream stream);
+/* Is the tensor part of a call of this spec? */
+int call_uses(const spec *s, int tensor);
+/* What engines with debug_checks do before a launch (qkv_debug.c): waits, copies arrays, asks the driver of addresses. */
+qkv_status debug_check_attention(const qkv_op *op, const qkv_attention_args *args, const call_view *call,
+                                 qkv_stream stream);
+qkv_status debug_check_merge(const qkv_op *op, const qkv_merge_args *args, qkv_stream stream);
 /* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
  */
 typedef struct problem_eval {

@@ -19,6 +19,8 @@ qkv_status qkv_merge(const qkv_op *op, const qkv_merge_args *args, qkv_stream st
     status = call_check_maxima(op, &call);
   if (status != QKV_OK || call.empty)
     return status;
+  if (op->engine->debug_checks && (status = debug_check_merge(op, args, stream)) != QKV_OK)
+    return status;
   call.sizes[SIZE_SM_COUNT] = op->engine->info.sm_count;
   return call_launch(op, op->primary, &call, NULL, NULL, false, stream);
 }

@@ -44,6 +44,8 @@ const char *qkv_status_name(qkv_status status) {
     return "no device";
   case QKV_DEVICE_ERROR:
     return "device error";
+  case QKV_CAPTURING:
+    return "stream is captured";
   case QKV_INTERNAL:
     return "internal error";
   }

@@ -26,7 +26,7 @@ passed=0 failed=0 jobs=$(nproc)
 failures=()
 export QKV_CACHE_DIR=$ROOT/build/test-cache # nobody's own cache helps or suffers
 rm -rf "$QKV_CACHE_DIR"
-unset QKV_DEVICE QKV_ARCH QKV_TEMPLATE_PATH QKV_DISABLE_JIT QKV_EMU_SEED QKV_EMU_GRANULE
+unset QKV_DEVICE QKV_ARCH QKV_TEMPLATE_PATH QKV_DISABLE_JIT QKV_EMU_SEED QKV_EMU_GRANULE QKV_DEBUG_CHECKS
 
 # How many tests a stage's log counts: the last "N passed" and "N failed" of pytest, ctest or our own scripts.
 count() { # LOG WORD

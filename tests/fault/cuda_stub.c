@@ -5,7 +5,7 @@
  * $QKV_STUB_GPUS: how many GPUs (2).
  * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
  * cuTensorMapEncodeTiled needs a context, as the real one does.
- * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind; stub_depth: contexts pushed and not
+ * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind, stub_calls_of_SYMBOL: of one function; stub_depth: contexts pushed and not
  * popped by the calling thread; stub_pushes: pushes so far. */
 #include <stddef.h>
 #include <stdint.h>
@@ -15,10 +15,11 @@
 #include <sys/mman.h>
 
 typedef void *context;
-static char contexts[8]; /* the primary context of GPU n is &contexts[n] */
+static char contexts[8]; /* the primary context of GPU n is &contexts[n], another of its contexts &contexts[n + 4] */
 static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
 int stub_fail_after;
+int stub_capturing; /* some stream is being captured */
 int stub_calls, stub_pushes, stub_launches, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
@@ -31,9 +32,10 @@ static int fails(const char *symbol) {
 }
 
 #define STUB(symbol, parameters, ...)                                                                                  \
+  int stub_calls_of_##symbol;                                                                                          \
   int symbol parameters;                                                                                               \
   int symbol parameters {                                                                                              \
-    stub_calls++;                                                                                                      \
+    stub_calls++, stub_calls_of_##symbol++;                                                                            \
     int error_ = fails(#symbol);                                                                                       \
     if (error_)                                                                                                        \
       return error_;                                                                                                   \
@@ -72,14 +74,47 @@ STUB(cuDeviceTotalMem_v2, (size_t * bytes, int device), (void)device; *bytes = (
 STUB(cuDevicePrimaryCtxRetain, (context * c, int device), *c = &contexts[device])
 STUB(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
 STUB(cuCtxGetCurrent, (context * c), *c = stub_depth ? stack[stub_depth - 1] : NULL)
-STUB(cuCtxGetDevice, (int *device), NEED_CONTEXT; *device = (int)((char *)stack[stub_depth - 1] - contexts))
+STUB(cuCtxGetDevice, (int *device), NEED_CONTEXT; *device = (int)((char *)stack[stub_depth - 1] - contexts) % 4)
 STUB(cuCtxPushCurrent_v2, (context c), stack[stub_depth++] = c; stub_pushes++)
 STUB(cuCtxPopCurrent_v2, (context * c), NEED_CONTEXT; *c = stack[--stub_depth])
 STUB(cuCtxSynchronize, (void), NEED_CONTEXT)
 STUB(cuThreadExchangeStreamCaptureMode, (int *mode), int old = stub_capture_mode; stub_capture_mode = *mode;
      *mode = old)
-STUB(cuMemAlloc_v2, (uintptr_t * memory, size_t bytes), NEED_CONTEXT; NEED_RELAXED; *memory = (uintptr_t)malloc(bytes))
-STUB(cuMemFree_v2, (uintptr_t memory), NEED_CONTEXT; NEED_RELAXED; free((void *)memory))
+
+/* ---- Memory, each piece with the GPU it is on ---- */
+
+enum { PIECES = 256 };
+static struct piece {
+  uintptr_t at;
+  size_t bytes;
+  int device;
+} pieces[PIECES];
+
+static struct piece *piece_at(uintptr_t at) {
+  for (int n = 0; n < PIECES; n++)
+    if (pieces[n].bytes && at >= pieces[n].at && at < pieces[n].at + pieces[n].bytes)
+      return &pieces[n];
+  return NULL;
+}
+
+static uintptr_t keep_piece(void *memory, size_t bytes) {
+  int n = 0;
+  while (n < PIECES - 1 && pieces[n].bytes)
+    n++;
+  pieces[n] = (struct piece){(uintptr_t)memory, bytes, (int)((char *)stack[stub_depth - 1] - contexts) % 4};
+  return (uintptr_t)memory;
+}
+
+STUB(cuMemAlloc_v2, (uintptr_t * memory, size_t bytes), NEED_CONTEXT; NEED_RELAXED;
+     void *made = NULL; if (posix_memalign(&made, 256, bytes)) return 2; *memory = keep_piece(made, bytes))
+STUB(cuMemFree_v2, (uintptr_t memory), NEED_CONTEXT; NEED_RELAXED; struct piece *p = piece_at(memory);
+     if (p) p->bytes = 0; free((void *)memory))
+STUB(cuStreamIsCapturing, (void *stream, int *status), NEED_CONTEXT; (void)stream; *status = stub_capturing)
+STUB(cuPointerGetAttribute, (void *value, int attribute, uintptr_t pointer), NEED_CONTEXT;
+     struct piece *p = piece_at(pointer); if (!p) return 1;
+     if (attribute == 2) *(int *)value = 2; else if (attribute == 9) *(int *)value = p->device;
+     else if (attribute == 11) *(uintptr_t *)value = p->at; else if (attribute == 12) *(size_t *)value = p->bytes;
+     else return 1)
 STUB(cuMemcpyHtoD_v2, (uintptr_t to, const void *from, size_t bytes), NEED_CONTEXT; memcpy((void *)to, from, bytes))
 STUB(cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes), NEED_CONTEXT; memcpy(to, (void *)from, bytes))
 STUB(cuLibraryLoadData, (void **library, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f),

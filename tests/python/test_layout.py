@@ -14,7 +14,7 @@ STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_inf
            "qkv_mask_map": c.MaskMap,
            "qkv_pool_options": c.PoolOptions, "qkv_pool_info": c.PoolInfo}
 STATUSES = ("OK INVALID_ARGUMENT OUT_OF_MEMORY IO BAD_SPEC UNSUPPORTED BAD_SCHEDULE UNKNOWN_ARCH TEMPLATE_ERROR "
-            "COMPILE_ERROR NOT_PREPARED NO_COMPILER NO_DEVICE DEVICE_ERROR INTERNAL").split()
+            "COMPILE_ERROR NOT_PREPARED NO_COMPILER NO_DEVICE DEVICE_ERROR CAPTURING INTERNAL").split()
 DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL".split()
 LAYOUTS = "DENSE PADDED RAGGED PAGED PAGE_NHD PAGE_HND PAGE_TABLE_ROWS PAGE_TABLE_CSR".split()
 # Functions the package has no use for: a helper for C callers, and what the command line is for.

@@ -134,3 +134,22 @@ def test_wrong_arrays_are_named(emu):
     check(op(q, k, v, cu_seqlens_k=starts(LENS_K), **rest), parts)
     with pytest.raises(qkv.Error, match="max_len_k: is 0, and neither tensors nor limits.len_k"):
         emu.prepare(s, len_q=9)(q, k, v, cu_seqlens_k=starts(LENS_K), **rest)
+
+
+def test_debug_checks_look_before_every_call(tmp_path):
+    """Lengths and pages that no launch looks at are named by an engine with debug_checks, and nothing is launched."""
+    s = spec(heads=(4, 2), fields=MASK, tail="layout: {q: dense, kv: {paged: {page: 4}}}" + OUTPUTS)
+    with qkv.Engine("emu", cache_dir=str(tmp_path), debug_checks=True) as engine:
+        op = engine.prepare(s, batch=2, len_q=1, len_k=12)
+        q, k, v = draw((2, 1, 4, 16), 1), draw((5, 4, 2, 16), 2), draw((5, 4, 2, 16), 3)
+        table = numpy.array([[4, 2, -1], [0, 1, 3]], "int32")
+        call = dict(seqlens_k=lengths_of(7, 12), page_table=table)
+        op(q, k, v, **call)
+        launches = engine.counters.launches
+        table[0, 1] = 5
+        with pytest.raises(qkv.Error, match="page 1 of sequence 0 .* is number 5, must be 0 to 4"):
+            op(q, k, v, **call)
+        call = dict(seqlens_k=lengths_of(3, 13), page_table=table)
+        with pytest.raises(qkv.Error, match=r"debug checks: seqlens_k\[1\]: is 13"):
+            op(q, k, v, **call)
+        assert engine.counters.launches == launches

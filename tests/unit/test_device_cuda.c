@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cuda_stub.h"
 #include "device.h"
 
 static int *calls, *depth, *pushes, *launches, *memsets, *maps, *shared_limit, *modules, *capture_mode;
@@ -460,39 +461,10 @@ static void test_doctor(void **state) {
   unsetenv("QKV_STUB_GPUS");
 }
 
-/* Builds the stub and starts this program again where it is found. */
-static int start_with_stub(char **argv) {
-  char folder[] = "/tmp/qkv-cuda-XXXXXX", command[512];
-  if (!mkdtemp(folder))
-    return 1;
-  snprintf(command, sizeof command, "cc -shared -fPIC -w -o %s/libcuda.so.1 %s/tests/fault/cuda_stub.c", folder,
-           QKV_SOURCE_DIR);
-  if (system("cc --version >/dev/null 2>&1")) {
-    rmdir(folder);
-    fprintf(stderr, "no C compiler to build the stub: skipped\n");
-    return 0;
-  }
-  int result = system(command);
-  if (result == 0) {
-    pid_t child = fork();
-    if (child == 0) {
-      setenv("LD_LIBRARY_PATH", folder, 1);
-      setenv("QKV_TEST_STUBBED", "1", 1);
-      execv("/proc/self/exe", argv);
-      _exit(127);
-    }
-    int status = -1;
-    waitpid(child, &status, 0);
-    result = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  }
-  snprintf(command, sizeof command, "rm -rf %s", folder);
-  return system(command) | result;
-}
-
 int main(int argc, char **argv) {
   (void)argc;
   if (!getenv("QKV_TEST_STUBBED"))
-    return start_with_stub(argv);
+    return cuda_stub_start(argv);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_drivers),       cmocka_unit_test(test_contexts),      cmocka_unit_test(test_failures),
       cmocka_unit_test(test_refused_image), cmocka_unit_test(test_pool_failures), cmocka_unit_test(test_absent_entry),

@@ -1,6 +1,6 @@
 /* test_dispatch.c: which kernels an op holds, and which a call takes: the rule by a table of specs and limits, with the
- * compiles it costs; calls of every length agree with the reference through whichever kernel they take; and what explain
- * says of it, word for word. */
+ * compiles it costs; calls of every length agree with the reference through whichever kernel they take; and what
+ * explain says of it, word for word. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -139,18 +139,19 @@ class Engine(_Handle):
     disable_jit    raise NOT_PREPARED instead of compiling
     emu_seed       order of asynchronous work on the emulator
     emu_granule    bytes of memory that a pool on the emulator maps at once; 0: 2 MiB
+    debug_checks   every call first looks at lengths, pages and addresses, and waits for the device (qkv_attention)
     log            callable(level, text), level 1 warning 2 info 3 debug; None: logging.getLogger("qkv")
     """
 
     def __init__(self, device="auto", *, cache_dir=None, template_path=None, arch=None, disable_jit=False, emu_seed=0,
-                 emu_granule=0, log=None):
+                 emu_granule=0, debug_checks=False, log=None):
         sink = log or _log_to_logging
         # Kept alive as long as the engine: C calls it from any thread.
         self._log = c.LogFunction(lambda level, text, user: sink(level, text.decode("utf-8", "replace")))
         options = c.Options(device=c.encode(device), cache_dir=c.encode(cache_dir),
                             template_path=c.encode(template_path), arch=c.encode(arch),
                             disable_jit=int(disable_jit), emu_seed=emu_seed, emu_granule=emu_granule,
-                            log=self._log)
+                            debug_checks=int(debug_checks), log=self._log)
         pointer = c_void_p()
         c.call("qkv_open", byref(options), byref(pointer))
         self._own(pointer, c.library().qkv_close)

@@ -25,7 +25,7 @@ PAGE_TABLE_ROWS, PAGE_TABLE_CSR = range(2)
 OK, INVALID_ARGUMENT, OUT_OF_MEMORY, IO = 0, 1, 2, 3
 BAD_SPEC, UNSUPPORTED, BAD_SCHEDULE, UNKNOWN_ARCH = 10, 11, 12, 13
 TEMPLATE_ERROR, COMPILE_ERROR, NOT_PREPARED, NO_COMPILER = 20, 21, 22, 23
-NO_DEVICE, DEVICE_ERROR, INTERNAL = 30, 31, 90
+NO_DEVICE, DEVICE_ERROR, CAPTURING, INTERNAL = 30, 31, 32, 90
 
 MAX_RANK = 5
 LogFunction = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
@@ -49,7 +49,7 @@ class _Sized(ctypes.Structure):
 class Options(_Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("cache_dir", c_char_p), ("template_path", c_char_p),
                 ("arch", c_char_p), ("disable_jit", c_int), ("emu_seed", c_uint64), ("log", LogFunction),
-                ("log_user", c_void_p), ("emu_granule", c_size_t)]
+                ("log_user", c_void_p), ("emu_granule", c_size_t), ("debug_checks", c_int)]
 
 
 class Counters(_Sized):
