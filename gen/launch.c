@@ -2,7 +2,7 @@
  *
  * The table may carry a `layout` of the family's own, for its template. The engine appends the fields of the spec's
  * declared parameters, so that all families pass them alike: a scalar by value; a tensor as its base pointer, then
- * stride (i64, elements) and extent (i32) of each dimension. */
+ * stride (i64, elements) and extent (i32) of each dimension. `declared = false` says that the kernel needs none. */
 #include <stdio.h>
 #include <string.h>
 
@@ -181,7 +181,8 @@ static void freeze_all(lua_State *L, const char *name) {
 }
 
 void family_push_kernel(lua_State *L, const family *f, const schedule *s, const spec *variant, manifest *out) {
-  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "dilation", "layout", NULL};
+  static const char *const keys[] = {"launches", "params", "regions", "aligned16", "dilation", "declared",
+                                     "layout", NULL};
   char where[128];
   snprintf(where, sizeof where, "%s: kernel", f->path);
   lua_rawgeti(L, LUA_REGISTRYINDEX, f->table);
@@ -196,7 +197,9 @@ void family_push_kernel(lua_State *L, const family *f, const schedule *s, const 
   read_known_keys(L, kernel, where, keys);
 
   read_list(L, kernel, where, "params", MANIFEST_MAX_FIELDS);
-  for (int n = 0; n < variant->nparams; n++)
+  bool declared = lua_getfield(L, kernel, "declared") == LUA_TNIL || lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  for (int n = 0; declared && n < variant->nparams; n++)
     add_parameter(L, kernel + 1, &variant->params[n]);
   if (lua_rawlen(L, kernel + 1) > MANIFEST_MAX_FIELDS)
     host_raise(

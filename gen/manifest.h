@@ -90,6 +90,9 @@ typedef enum field_type { FIELD_POINTER, FIELD_I64, FIELD_I32, FIELD_F32, FIELD_
  *                                                head, batch), of the residues below len % dilation, which have
  *                                                ceil(len / dilation) tokens; the box holds tokens of one residue
  *   q.short_map.DIMS.TOKENS.SWIZZLE              of all residues, and floor(len / dilation) of the tokens of each
+ *   append.NAME append.NAME.stride.AXIS          of a tensor of qkv_append_args, likewise .extent.AXIS (runtime/qkv_append.c)
+ *   append.epsilon .rope_factor .slot_count      numbers of such a call
+ *   append.slots.words  append.positions.words   32-bit words that an element of the array has
  *   batch len_q len_k tokens_q dilation          sizes
  *   workspace.NAME                               address of a region
  *   param.NAME                                   base pointer of a tensor parameter, value of a scalar one
@@ -103,7 +106,7 @@ typedef struct manifest_field {
 
 typedef struct manifest {
   char family[MANIFEST_NAME];
-  char variant_hash[33]; /* of the canonical spec */
+  char variant_hash[33]; /* of the canonical spec, what its phase has of it */
   char schedule[256];    /* "tile_m=128,tile_n=64,..." in the family's order */
   char arch[16];         /* NVRTC target the source was made for */
   char dilation[MANIFEST_NAME]; /* tiles hold tokens of one residue modulo it: "4", or "param.NAME" for the greater of 1

@@ -241,6 +241,19 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
   return QKV_OK;
 }
 
+qkv_status call_launch(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
+                       const int64_t *offsets, bool planned, qkv_stream stream) {
+  _Alignas(64) char params[MANIFEST_MAX_PARAMS];
+  memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
+  for (int n = 0; n < k->manifest.nfields; n++) {
+    qkv_status status = fill_field(op, &k->manifest.fields[n], &k->slots[n], call, workspace, offsets, params);
+    if (status != QKV_OK)
+      return status;
+  }
+  qkv_status status = zero_regions(op, k, call, workspace, offsets, planned, stream);
+  return status == QKV_OK ? launch_all(op, k, call, params, planned, stream) : status;
+}
+
 /* What a dilation makes of the sizes; see mask_residue.h for its parameter. */
 static void size_residues(const op_kernel *k, call_view *call) {
   const int64_t m = k->dilation_param >= 0 ? (int64_t)call->values[k->dilation_param] : k->dilation;
@@ -263,9 +276,10 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   call_view call = {0};
   const op_kernel *k;
   int64_t offsets[MANIFEST_MAX_REGIONS] = {0};
-  _Alignas(64) char params[MANIFEST_MAX_PARAMS];
   if (!op || !args)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", op ? "args" : "op");
+  if (op->appends)
+    return error_set(QKV_INVALID_ARGUMENT, "the op was prepared for phase append: call qkv_append");
   qkv_status status = call_check(op->spec->parsed, &op->limits, args, 0, &call);
   if (status == QKV_OK)
     status = check_maxima(op, &call);
@@ -280,14 +294,7 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
   if (status != QKV_OK)
     return status;
   replace_empty(op, &call);
-  memset(params, 0, (size_t)k->manifest.params_size); /* padding is defined too */
-  for (int n = 0; n < k->manifest.nfields; n++) {
-    status = fill_field(op, &k->manifest.fields[n], &k->slots[n], &call, args->workspace, offsets, params);
-    if (status != QKV_OK)
-      return status;
-  }
-  status = zero_regions(op, k, &call, args->workspace, offsets, args->reuse_plan, stream);
-  return status == QKV_OK ? launch_all(op, k, &call, params, args->reuse_plan, stream) : status;
+  return call_launch(op, k, &call, args->workspace, offsets, args->reuse_plan, stream);
 }
 
 /* ---- Timing ---- */

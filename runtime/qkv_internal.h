@@ -5,7 +5,7 @@
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
- *   qkv_sequences.c  arrays of lengths and pages, looked at
+ *   qkv_append.c     new keys into the cache                qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
@@ -21,6 +21,7 @@
 #include "gen.h"
 #include "qkv.h"
 #include "reference.h"
+#include "rope.h"
 #include "sequence.h"
 
 /* ---- Structs that grow (qkv_status.c) ---- */
@@ -55,6 +56,7 @@ void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t le
 /* ---- Engine ---- */
 
 typedef struct build_job build_job;
+typedef struct op_kernel op_kernel;
 
 struct qkv_engine {
   const device_ops *ops; /* NULL: compile only */
@@ -156,6 +158,10 @@ qkv_status call_check(const spec *s, const call_limits *limits, const qkv_attent
 qkv_status call_check_params(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
 /* The part of it that qkv_check_sequences needs: shapes of q, k and of the arrays. As call_check_params. */
 qkv_status call_check_arrays(const spec *s, const qkv_attention_args *args, qkv_attention_args *out);
+/* Fills the parameter struct and launches: zeroed regions of the workspace, then the kernels; without those that plan
+ * when `planned`. */
+qkv_status call_launch(const qkv_op *op, const op_kernel *k, const call_view *call, char *workspace,
+                       const int64_t *offsets, bool planned, qkv_stream stream);
 /* Binds a spec's score, mask and parameters (in host memory) to the evaluator; lives as long as problem_eval is used.
  */
 typedef struct problem_eval {
@@ -208,6 +214,14 @@ int call_axis_find(const spec *s, int tensor, const char *name);
 int call_token_axis(const spec *s, int tensor);
 
 /* One member of the parameter struct, resolved. */
+/* What a tensor is to a call. INDEX: integers, innermost stride 1. */
+typedef enum role { INPUT, OUTPUT, INDEX } role;
+/* Strides and address of a tensor with at least one element. */
+qkv_status call_check_memory(const char *name, const qkv_tensor *t, role r);
+const char *call_dtype_name(qkv_dtype t);
+/* Whether the elements of a tensor may be anything but floats: a host's reference takes any float format. */
+int call_is_float(qkv_dtype t);
+
 typedef enum slot_kind {
   SLOT_DATA,
   SLOT_STRIDE,
@@ -227,7 +241,7 @@ typedef struct field_slot {
 } field_slot;
 
 /* A loaded image with its kernels and how to fill their parameter struct. */
-typedef struct op_kernel {
+struct op_kernel {
   manifest manifest;
   device_module *module;
   device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
@@ -235,7 +249,10 @@ typedef struct op_kernel {
   int has_maps; /* some of the slots are SLOT_MAP */
   int64_t dilation;   /* of the manifest; 1: none */
   int dilation_param; /* the parameter that says it; -1: none */
-} op_kernel;
+};
+
+/* Members of a kernel of qkv_append: `source` behind "append." (see manifest.h). 0: it names nothing. */
+int append_bind(const spec *s, const char *source, field_slot *slot);
 
 struct qkv_op {
   qkv_engine *engine;
@@ -244,6 +261,8 @@ struct qkv_op {
   op_kernel *primary;
   op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
   int64_t workspace;
+  int appends;       /* prepared for phase append */
+  void *frequencies; /* of rope, f32 in device memory; NULL: an op that needs none */
   qkv_tensor zero; /* one element 0 of a type of its own, for parameters that are empty: they read as 0; no data: none
                       has a shape */
 };

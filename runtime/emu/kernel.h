@@ -250,6 +250,15 @@ extern "C" int abs(int) noexcept;
 EMU_PURE float rsqrtf(float x) {
   return 1.0f / sqrtf(x);
 }
+/* Of pi x. */
+extern "C" double sin(double) noexcept;
+extern "C" double cos(double) noexcept;
+EMU_PURE float sinpif(float x) {
+  return (float)sin(3.14159265358979323846 * (double)x);
+}
+EMU_PURE float cospif(float x) {
+  return (float)cos(3.14159265358979323846 * (double)x);
+}
 
 /* ---- Twins of templates/prim ---- */
 
@@ -670,6 +679,9 @@ EMU_PURE unsigned pack_bf16x2(float low, float high) {
 }
 EMU_PURE unsigned pack_f16x2(float low, float high) {
   return (unsigned)format_to_f16(low) | (unsigned)format_to_f16(high) << 16;
+}
+EMU_PURE unsigned short pack_e4m3x2(float low, float high) {
+  return (unsigned short)(format_to_e4m3(low) | (unsigned)format_to_e4m3(high) << 8);
 }
 
 #endif
