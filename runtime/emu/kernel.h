@@ -662,6 +662,13 @@ EMU_PURE float tanh_approx(float x) {
   return (bits & 0x7f800000u) == 0 ? x : format_float((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
 }
 
+EMU_PURE float sin_approx(float x) {
+  return sinf(x);
+}
+EMU_PURE float cos_approx(float x) {
+  return cosf(x);
+}
+
 EMU_PURE float bf16_to_f32(unsigned short bits) {
   return format_from_bf16(bits);
 }

@@ -101,15 +101,22 @@ struct rotation {
 };
 
 //%   if not rope.table then
-// Cosine and sine of position * frequency, exact but for the last rounding: the product, in turns, is held as a sum of
-// two floats until its whole part is gone.
+//%     local exact = variant.dtype_q == "f32" or variant.dtype_kv == "f32"
+// Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part is
+// gone, so that what is left is as exact for far positions as for near ones.
 static __device__ __forceinline__ void turn(float position, float frequency, float &cosine, float &sine) {
   constexpr float TURNS = $(f32(0.15915494309189535)), TURNS_REST = $(f32(6.420638326565253e-09)); // 1 / (2 pi)
   const float angle = position * frequency, angle_rest = fmaf(position, frequency, -angle);
   const float whole = floorf(angle * TURNS + 0.5f);
   const float part = fmaf(angle_rest, TURNS, fmaf(angle, TURNS_REST, fmaf(angle, TURNS, -whole)));
+  //% if exact then
   cosine = cospif(2.0f * part);
   sine = sinpif(2.0f * part);
+  //% else
+  constexpr float TURN = $(f32(6.283185307179586)); // in radians
+  cosine = cos_approx(TURN * part);
+  sine = sin_approx(TURN * part);
+  //% end
 }
 
 //%   end

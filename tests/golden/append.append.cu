@@ -48,6 +48,13 @@ static __device__ __forceinline__ float bf16_to_f32(unsigned short bits) {
   return __uint_as_float((unsigned)bits << 16);
 }
 
+// cos.approx.f32 of radians: absolute error 2^-20 from -pi to pi. | one thread | sm_80
+static __device__ __forceinline__ float cos_approx(float x) {
+  float y;
+  asm("cos.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // cvt.rn.bf16x2.f32: low in the lower half. | one thread | sm_80
 static __device__ __forceinline__ unsigned pack_bf16x2(float low, float high) {
   unsigned packed;
@@ -60,6 +67,13 @@ static __device__ __forceinline__ float shuffle_xor_f32(float value, int lane_ma
   float result;
   asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=f"(result) : "f"(value), "r"(lane_mask));
   return result;
+}
+
+// sin.approx.f32 of radians: absolute error 2^-20 from -pi to pi. | one thread | sm_80
+static __device__ __forceinline__ float sin_approx(float x) {
+  float y;
+  asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // shfl.sync.idx of lane 0: a value that is the same in all lanes, known to be so by the compiler. | whole warp | sm_80
@@ -165,15 +179,17 @@ struct rotation {
   float cosine[1][WIDTH], sine[1][WIDTH];
 };
 
-// Cosine and sine of position * frequency, exact but for the last rounding: the product, in turns, is held as a sum of
-// two floats until its whole part is gone.
+// Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part
+//     is
+// gone, so that what is left is as exact for far positions as for near ones.
 static __device__ __forceinline__ void turn(float position, float frequency, float &cosine, float &sine) {
   constexpr float TURNS = 0x1.45f306p-3f, TURNS_REST = 0x1.b9391p-28f; // 1 / (2 pi)
   const float angle = position * frequency, angle_rest = fmaf(position, frequency, -angle);
   const float whole = floorf(angle * TURNS + 0.5f);
   const float part = fmaf(angle_rest, TURNS, fmaf(angle, TURNS_REST, fmaf(angle, TURNS, -whole)));
-  cosine = cospif(2.0f * part);
-  sine = sinpif(2.0f * part);
+  constexpr float TURN = 0x1.921fb6p+2f; // in radians
+  cosine = cos_approx(TURN * part);
+  sine = sin_approx(TURN * part);
 }
 
 // The rotation of the token at `position`; `member` is the lane's number among those of a row.
