@@ -263,7 +263,7 @@ static int render_work(lua_State *L) {
     host_raise(L, GEN_BAD_SCHEDULE, "%s with %s: %s", g->chosen->name, *g->info.text ? g->info.text : "no schedule",
                g->info.reason);
   g->kernel = calloc(1, sizeof *g->kernel);
-  spec_canonical(g->spec, &g->canonical);
+  spec_canonical_of_phase(g->spec, g->request.phase, &g->canonical);
   host_check_memory(L, !g->kernel || g->canonical.failed);
 
   family_push_schedule(L, g->chosen, &g->schedule);

@@ -18,7 +18,7 @@ enum { GEN_DECODE_LEN_Q = 16 }; /* up to so many declared queries an entry the p
 typedef struct gen_request {
   const arch *arch;          /* default: sm_80 */
   const char *family;        /* by name; NULL: the first one that supports the variant */
-  const char *phase;         /* "prefill" or "decode"; NULL: what len_q says, or a named family has */
+  const char *phase;         /* "prefill", "decode", "append" or "merge"; NULL: what len_q says, or a named family has */
   bool dedicated;            /* only families that have no other phase */
   const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */

@@ -105,6 +105,28 @@ static void set_deterministic(lua_State *L, spec_deterministic value) {
     set_bool(L, "deterministic", value == DETERMINISTIC_YES);
 }
 
+/* rope = false, or {dims = , interleaved = , table = }; append = false, or {norm = , slots = , query = }. */
+static void set_append(lua_State *L, const spec *s) {
+  if (s->rope.given) {
+    lua_newtable(L);
+    set_int(L, "dims", s->rope.dims);
+    set_bool(L, "interleaved", s->rope.interleaved);
+    set_bool(L, "table", s->rope.table);
+    host_freeze(L, "variant.rope", true);
+    lua_setfield(L, -2, "rope");
+  } else
+    set_bool(L, "rope", false);
+  if (s->append.given) {
+    lua_newtable(L);
+    set_bool(L, "norm", s->append.norm);
+    set_string(L, "slots", spec_slots_name(s->append.slots));
+    set_bool(L, "query", s->append.query);
+    host_freeze(L, "variant.append", true);
+    lua_setfield(L, -2, "append");
+  } else
+    set_bool(L, "append", false);
+}
+
 static void define_variant(binding *b, lua_State *L) {
   const spec *s = b->spec;
   lua_newtable(L);
@@ -135,6 +157,7 @@ static void define_variant(binding *b, lua_State *L) {
   host_freeze(L, "variant.outputs", true);
   lua_setfield(L, -2, "outputs");
   set_params(L, s);
+  set_append(L, s);
   set_bool(L, "score_is_identity", s->score->op == EXPR_SYMBOL && s->score->symbol == EXPR_S);
   set_expression(b, L, "mask_text", s->mask);
   set_expression(b, L, "score_text", s->score);

@@ -113,6 +113,9 @@ typedef struct manifest_states {
  *                                                row (0 <= n <= ROWS), whatever follows in the tensor
  *   q.clipped_packed_map.DIMS.HEADS.ROWS.SWIZZLE the same of a ragged q (also o) over (dim, query head of a KV head, row,
  *                                                token, KV head)
+ *   append.NAME append.NAME.stride.AXIS          of a tensor of qkv_append_args, likewise .extent.AXIS (runtime/qkv_append.c)
+ *   append.epsilon .rope_factor .slot_count      numbers of such a call
+ *   append.slots.words  append.positions.words   32-bit words that an element of the array has
  *   batch len_q len_k tokens_q dilation          sizes
  *   states                                       a manifest_states, of a merge
  *   workspace.NAME                               address of a region
@@ -127,7 +130,7 @@ typedef struct manifest_field {
 
 typedef struct manifest {
   char family[MANIFEST_NAME];
-  char variant_hash[33]; /* of the canonical spec */
+  char variant_hash[33]; /* of the canonical spec, what its phase has of it */
   char schedule[256];    /* "tile_m=128,tile_n=64,..." in the family's order */
   char arch[16];         /* NVRTC target the source was made for */
   char dilation[MANIFEST_NAME]; /* tiles hold tokens of one residue modulo it: "4", or "param.NAME" for the greater of 1

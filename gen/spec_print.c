@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "spec.h"
+#include "rope.h"
 
 static const char *const dtype_names[DTYPE_COUNT] = {"f16", "bf16", "f32", "e4m3", "e5m2"};
 static const int dtype_sizes[DTYPE_COUNT] = {2, 2, 4, 1, 1};
@@ -29,6 +29,11 @@ const char *spec_page_order_name(spec_page_order o) {
 }
 const char *spec_page_table_name(spec_page_table t) {
   return t == PAGE_TABLE_CSR ? "csr" : "rows";
+}
+
+const char *spec_slots_name(spec_slots s) {
+  static const char *const names[] = {"mapping", "positions", "lengths"};
+  return names[s];
 }
 
 bool spec_is_dense(const spec *s) {
@@ -161,11 +166,8 @@ static void put_params(printer *p) {
   close_object(p);
 }
 
-static void put_attention(printer *p) {
+static void put_shapes(printer *p) {
   const spec *s = p->spec;
-  const expr *score = normal(p, s->score), *mask = normal(p, s->mask);
-  bool aligned = (expr_symbols(score) | expr_symbols(mask)) & EXPR_BIT(EXPR_Q);
-  open_object(p, "attention");
   open_object(p, "heads");
   put_integer(p, "q", s->heads_q);
   put_integer(p, "kv", s->heads_kv);
@@ -174,6 +176,14 @@ static void put_attention(printer *p) {
   put_integer(p, "qk", s->dim_qk);
   put_integer(p, "v", s->dim_v);
   close_object(p);
+}
+
+static void put_attention(printer *p) {
+  const spec *s = p->spec;
+  const expr *score = normal(p, s->score), *mask = normal(p, s->mask);
+  bool aligned = (expr_symbols(score) | expr_symbols(mask)) & EXPR_BIT(EXPR_Q);
+  open_object(p, "attention");
+  put_shapes(p);
   open_object(p, "dtype");
   put_word(p, "q", spec_dtype_name(s->dtype_q));
   put_word(p, "kv", spec_dtype_name(s->dtype_kv));
@@ -210,6 +220,73 @@ static void put_layout(printer *p) {
   close_object(p);
 }
 
+/* ---- rope, append ---- */
+
+typedef struct number {
+  const char *key;
+  double value;
+} number;
+
+static void put_numbers(printer *p, const char *kind, const number *numbers, int count) {
+  open_object(p, kind);
+  for (int n = 0; n < count; n++)
+    put_double(p, numbers[n].key, numbers[n].value);
+}
+
+static void put_scaling(printer *p) {
+  const spec_rope *r = &p->spec->rope;
+  if (r->scaling == ROPE_UNSCALED) {
+    put_word(p, "scaling", "none");
+    return;
+  }
+  open_object(p, "scaling");
+  if (r->scaling == ROPE_YARN) {
+    const number numbers[] = {{"factor", r->factor},
+                              {"original", r->original},
+                              {"beta_fast", r->beta_fast},
+                              {"beta_slow", r->beta_slow},
+                              {"attention_factor", rope_factor(r)}};
+    put_numbers(p, "yarn", numbers, 5);
+    put_bare(p, "truncate", r->truncate ? "true" : "false");
+  } else if (r->scaling == ROPE_LLAMA3) {
+    const number numbers[] = {
+        {"factor", r->factor}, {"low", r->low}, {"high", r->high}, {"original", r->original}};
+    put_numbers(p, "llama3", numbers, 4);
+  } else
+    put_numbers(p, r->scaling == ROPE_NTK ? "ntk" : "linear", &(number){"factor", r->factor}, 1);
+  close_object(p);
+  close_object(p);
+}
+
+/* `numbers`: those that are arguments of kernels, too. */
+static void put_rope(printer *p, bool numbers) {
+  const spec_rope *r = &p->spec->rope;
+  if (!r->given)
+    return;
+  open_object(p, "rope");
+  put_integer(p, "dims", r->dims);
+  put_word(p, "style", r->interleaved ? "interleaved" : "half");
+  put_bare(p, "table", r->table ? "true" : "false");
+  if (!r->table && numbers) {
+    put_double(p, "theta", r->theta);
+    put_scaling(p);
+  }
+  close_object(p);
+}
+
+static void put_append(printer *p, bool numbers) {
+  const spec_append *a = &p->spec->append;
+  if (!a->given)
+    return;
+  open_object(p, "append");
+  put_word(p, "norm", a->norm ? "rms" : "none");
+  if (a->norm && numbers)
+    put_double(p, "epsilon", a->epsilon);
+  put_word(p, "slots", spec_slots_name(a->slots));
+  put_bare(p, "query", a->query ? "true" : "false");
+  close_object(p);
+}
+
 static void put_outputs(printer *p) {
   put_key(p, "outputs");
   text_puts(p->out, p->json ? "[" : " [");
@@ -237,8 +314,8 @@ static void put_schedule_phase(printer *p, const char *phase) {
     const spec_schedule_field *f = &p->spec->schedule[i];
     if ((f->phase == NULL) != (phase == NULL) || (phase && strcmp(f->phase, phase) != 0))
       continue;
-    bool number = f->value[0] >= '0' && f->value[0] <= '9';
-    if (number)
+    bool digits = f->value[0] >= '0' && f->value[0] <= '9';
+    if (digits)
       put_bare(p, f->name, f->value);
     else
       put_word(p, f->name, f->value);
@@ -300,8 +377,33 @@ static void print_canonical(printer *p) {
   put_integer(p, "qkvc", 1);
   put_attention(p);
   put_layout(p);
+  put_rope(p, true);
+  put_append(p, true);
   put_outputs(p);
   put_deterministic(p);
+}
+
+static void print_attention_phase(printer *p) {
+  put_integer(p, "qkvc", 1);
+  put_attention(p);
+  put_layout(p);
+  put_outputs(p);
+  put_deterministic(p);
+}
+
+static void print_append_phase(printer *p) {
+  const spec *s = p->spec;
+  put_integer(p, "qkvc", 1);
+  open_object(p, "attention");
+  put_shapes(p);
+  open_object(p, "dtype");
+  put_word(p, "q", spec_dtype_name(s->dtype_q));
+  put_word(p, "kv", spec_dtype_name(s->dtype_kv));
+  close_object(p);
+  close_object(p);
+  put_layout(p);
+  put_rope(p, false);
+  put_append(p, false);
 }
 
 static void print_json(printer *p) {
@@ -310,6 +412,8 @@ static void print_json(printer *p) {
   put_word(p, "name", p->spec->name);
   put_attention(p);
   put_layout(p);
+  put_rope(p, true);
+  put_append(p, true);
   put_outputs(p);
   put_deterministic(p);
   put_schedule(p);
@@ -319,6 +423,9 @@ static void print_json(printer *p) {
 
 void spec_canonical(const spec *s, text *out) {
   print_with_arena(s, out, false, print_canonical);
+}
+void spec_canonical_of_phase(const spec *s, const char *phase, text *out) {
+  print_with_arena(s, out, false, strcmp(phase, "append") == 0 ? print_append_phase : print_attention_phase);
 }
 void spec_json(const spec *s, text *out) {
   print_with_arena(s, out, true, print_json);

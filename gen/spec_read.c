@@ -214,6 +214,7 @@ void spec_read(spec *s, const tree_node *root, diags *d) {
   s->name = is_scalar(name) ? name->value : "";
   read_attention(&r, get(root, "attention"));
   read_layout(&r, get(root, "layout"));
+  spec_read_append(s, root, d);
   read_outputs(&r, get(root, "outputs"));
   int deterministic = word("deterministic", get(root, "deterministic"));
   s->deterministic = deterministic < 0 ? DETERMINISTIC_NO : (spec_deterministic)deterministic;

@@ -147,27 +147,26 @@ static bool is_not_finite(const char *value) {
   return false;
 }
 
-/* A constant that the kernels hold as f32. False after a diagnostic, or when there is none. */
-static bool read_constant(reader *r, const char *key, const tree_node *node, double *value) {
+bool spec_read_constant(spec *s, const char *path, const tree_node *node, double *value, diags *d) {
   if (!is_scalar(node))
     return false;
   if (spec_is_yaml_word(node->value)) {
-    diag_add(r->diags, DIAG_WRONG_TYPE, node->at, "attention.%s must be a number, not %s", key,
-             spec_quote(r->spec->memory, node->value));
-    diag_hint(r->diags, "leave the key out for the default");
+    diag_add(d, DIAG_WRONG_TYPE, node->at, "%s must be a number, not %s", path,
+             spec_quote(s->memory, node->value));
+    diag_hint(d, "leave the key out for the default");
     return false;
   }
   if (is_not_finite(node->value)) {
-    diag_add(r->diags, DIAG_OUT_OF_RANGE, node->at, "attention.%s must be a finite number, not %s", key,
-             spec_quote(r->spec->memory, node->value));
+    diag_add(d, DIAG_OUT_OF_RANGE, node->at, "%s must be a finite number, not %s", path,
+             spec_quote(s->memory, node->value));
     return false;
   }
   double constant;
-  if (!expr_parse_constant(r->spec->memory, node->value, node->inside, node->verbatim, &constant, r->diags))
+  if (!expr_parse_constant(s->memory, node->value, node->inside, node->verbatim, &constant, d))
     return false;
   bool lost = constant != 0 && (float)constant == 0;
   if (!isfinite(constant) || fabs(constant) > FLT_MAX || lost) {
-    diag_add(r->diags, DIAG_OUT_OF_RANGE, node->at, "attention.%s is %s", key,
+    diag_add(d, DIAG_OUT_OF_RANGE, node->at, "%s is %s", path,
              isnan(constant)   ? "not a number"
              : isinf(constant) ? "infinite"
              : lost            ? "0 in f32, although it is not 0"
@@ -180,7 +179,7 @@ static bool read_constant(reader *r, const char *key, const tree_node *node, dou
 
 static void read_softcap(reader *r, const tree_node *node) {
   double value;
-  if (!read_constant(r, "softcap", node, &value))
+  if (!spec_read_constant(r->spec, "attention.softcap", node, &value, r->diags))
     return;
   if (value > 0) {
     r->spec->softcap = value;
@@ -234,7 +233,7 @@ void spec_read_expressions(spec *s, const tree_node *attention, diags *d) {
   s->mask = expr_bool(s->memory, true);
   if (!attention || attention->kind != TREE_MAPPING)
     return;
-  read_constant(&r, "scale", tree_get(attention, "scale"), &s->scale);
+  spec_read_constant(s, "attention.scale", tree_get(attention, "scale"), &s->scale, d);
   read_softcap(&r, tree_get(attention, "softcap"));
   if (s->heads_q == 0 || s->heads_kv == 0)
     return; /* heads_q, heads_kv and group have no value */

@@ -95,6 +95,8 @@ int dtype_size(qkv_dtype dtype) {
   case QKV_E5M2:
   case QKV_BOOL:
     return 1;
+  case QKV_I64:
+    return 8;
   }
   return 0;
 }
@@ -103,6 +105,7 @@ double tensor_load(const void *p, qkv_dtype dtype) {
   uint8_t byte;
   uint16_t half;
   int32_t integer;
+  int64_t wide;
   float real;
   switch (dtype) {
   case QKV_F16:
@@ -119,6 +122,8 @@ double tensor_load(const void *p, qkv_dtype dtype) {
     return memcpy(&byte, p, 1), decode(byte, &e5m2);
   case QKV_BOOL:
     return memcpy(&byte, p, 1), byte != 0;
+  case QKV_I64:
+    return memcpy(&wide, p, 8), (double)wide;
   }
   return NAN;
 }
@@ -127,6 +132,7 @@ void tensor_store(void *p, qkv_dtype dtype, double value) {
   uint8_t byte;
   uint16_t half;
   int32_t integer;
+  int64_t wide;
   float real;
   switch (dtype) {
   case QKV_F16:
@@ -153,6 +159,10 @@ void tensor_store(void *p, qkv_dtype dtype, double value) {
   case QKV_BOOL:
     byte = value != 0;
     memcpy(p, &byte, 1);
+    return;
+  case QKV_I64: /* the same */
+    wide = value >= 0x1p63 ? INT64_MAX : value <= -0x1p63 ? INT64_MIN : value == value ? (int64_t)value : 0;
+    memcpy(p, &wide, 8);
     return;
   }
 }

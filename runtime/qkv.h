@@ -56,7 +56,16 @@ typedef enum qkv_status {
   QKV_INTERNAL = 90
 } qkv_status;
 
-typedef enum qkv_dtype { QKV_F16 = 0, QKV_BF16 = 1, QKV_F32 = 2, QKV_E4M3 = 3, QKV_E5M2 = 4, QKV_I32 = 5, QKV_BOOL = 6 } qkv_dtype;
+typedef enum qkv_dtype {
+  QKV_F16 = 0,
+  QKV_BF16 = 1,
+  QKV_F32 = 2,
+  QKV_E4M3 = 3,
+  QKV_E5M2 = 4,
+  QKV_I32 = 5,
+  QKV_BOOL = 6,
+  QKV_I64 = 7 /* slots and positions of qkv_append alone */
+} qkv_dtype;
 
 typedef struct qkv_engine qkv_engine; /* a device, its compiler and its cache */
 typedef struct qkv_spec qkv_spec;     /* a checked spec */
@@ -192,7 +201,8 @@ typedef struct qkv_build_options {
   size_t size;
   const char *arch;     /* of the GPU to compile for; NULL: what qkv_prepare would load, for the engine's own device */
   const char *family;   /* NULL: dispatch chooses */
-  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill"; "merge": see qkv_merge */
+  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill"; "append": see qkv_append; "merge":
+                           see qkv_merge */
   const char *schedule; /* "tile_m=128,..." or NULL */
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
@@ -500,6 +510,60 @@ QKV_API qkv_status qkv_merge_reference(const qkv_spec *spec, const qkv_merge_arg
  * tensor, more tokens than a table's part has pages for, a page number below 0 or not below the number of pages in a
  * part that is in use. What lies behind the ends may be anything. */
 QKV_API qkv_status qkv_check_sequences(const qkv_spec *spec, const qkv_attention_args *args);
+
+/* ---- Append: new keys and values into the cache ---- */
+
+/* What a call takes, by the sections rope and append of the spec (docs/serving.md). `tokens` rows of new queries, keys and
+ * values, each of dtype.q and of strides of its own, go through the norm, rope, and the conversion to dtype.kv, in this
+ * order and in f32; keys and values end up in the cache, queries in q_out.
+ *
+ *   q      [tokens, heads_q, dim_qk]      k [tokens, heads_kv, dim_qk]      v [tokens, heads_kv, dim_v]
+ *   qkv    [tokens, heads_q * dim_qk + heads_kv * dim_qk + heads_kv * dim_v], in place of all three: what a fused
+ *          projection gives; it is split where it lies
+ *   q_out  [tokens, heads_q, dim_qk] of dtype.q; may be q, or that part of qkv
+ *   k_cache, v_cache   of dtype.kv, as k and v of qkv_attention_args. The other tensors must not overlap them
+ *
+ * Where layout.q is dense, rows are those of all sequences one after the other, as many each.
+ *
+ *   append.slots   a token's place                                                         its position, for rope
+ *   mapping        slots[token]: page number * page + offset where paged, sequence *       positions[token]
+ *                  capacity + position where padded or dense, the row where ragged
+ *   positions      positions[token] in its own sequence                                    positions[token]
+ *   lengths        it counts from the end: the new tokens are the last of their sequence   the place
+ *
+ * The last two find sequences and pages as attention does: by cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table and
+ * page_indptr, whose lengths are those with the new tokens. slots and positions are i32 or i64, contiguous. A slot that is
+ * negative (-1 skips) or beyond the cache, and a position that is negative or not below its sequence's length, writes no
+ * key and no value; its query is turned nevertheless. Rows that no sequence has are not looked at. Of two tokens with the
+ * same place one wins. What is not written keeps its bits.
+ *
+ * Optional, in device memory: rank 0 is "not given". */
+typedef struct qkv_append_args {
+  size_t size;
+  qkv_tensor q, k, v;
+  qkv_tensor qkv;
+  qkv_tensor q_out;
+  qkv_tensor k_cache, v_cache;
+  qkv_tensor slots, positions;
+  qkv_tensor q_norm, k_norm;   /* f32 [dim_qk], contiguous: weights of the norm */
+  qkv_tensor cos_sin;          /* f32 [positions, rope.dims], rows contiguous: cosines, then sines, of a position's pairs;
+                                  for rope.table. Positions beyond its ends take its first and its last row */
+  qkv_tensor frequencies;      /* optional, f32 [rope.dims / 2], contiguous: in place of those of the spec's theta and
+                                  scaling, in radians a position */
+  double rope_factor;          /* on cosines and sines; 0: the spec's */
+  qkv_tensor k_scale, v_scale; /* optional, f32 [heads_kv], any stride (0: one for all heads): what e4m3 keys and values
+                                  are divided by before they are stored. What exceeds 448 is stored as that */
+  qkv_tensor cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table, page_indptr;
+} qkv_append_args;
+#define QKV_APPEND_ARGS_INIT                                                                                           \
+  {sizeof(qkv_append_args), {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, 0, {0}, {0}, {0}, {0}, {0},  \
+   {0}, {0}}
+
+/* Launch only, like qkv_attention, by an op of qkv_prepare with limits.phase = "append"; needs no workspace. Angles are
+ * position * frequency without the error of the product in f32, for positions up to 2^24. Errors name the tensor. */
+QKV_API qkv_status qkv_append(const qkv_op *op, const qkv_append_args *args, qkv_stream stream);
+/* The same in f64 on the CPU, with one rounding at the end: all tensors in host memory; float ones of any format. */
+QKV_API qkv_status qkv_append_reference(const qkv_spec *spec, const qkv_append_args *args);
 
 /* ---- Masks ---- */
 

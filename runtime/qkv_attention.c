@@ -260,6 +260,8 @@ qkv_status qkv_attention(const qkv_op *op, const qkv_attention_args *args, qkv_s
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", op ? "args" : "op");
   if (op->primary->merges)
     return error_set(QKV_INVALID_ARGUMENT, "the op was prepared for phase merge: call qkv_merge");
+  if (op->appends)
+    return error_set(QKV_INVALID_ARGUMENT, "the op was prepared for phase append: call qkv_append");
   qkv_status status = call_check(op->spec->parsed, &op->limits, args, 0, &call);
   if (status == QKV_OK)
     status = call_check_maxima(op, &call);

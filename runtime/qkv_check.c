@@ -29,8 +29,6 @@ static const char *const extent_names[EXTENTS] = {"batch",    "len_q",    "len_k
                                                   "dim_qk",   "dim_v",    "tokens_q", "tokens_k", "capacity",
                                                   "pages",    "page",     "columns",  "entries", "batch + 1"};
 
-typedef enum role { INPUT, OUTPUT, INDEX } role; /* INDEX: i32, innermost stride 1 */
-
 /* What chooses among the forms of a tensor. */
 typedef enum chooser { BY_NOTHING, BY_Q, BY_KV, BY_TABLE } chooser;
 enum { DENSE = QKV_DENSE, PADDED = QKV_PADDED, RAGGED = QKV_RAGGED, NHD = QKV_PAGED, HND, FORMS }; /* BY_Q, BY_KV */
@@ -107,8 +105,8 @@ static const form *form_of(const spec *s, int tensor) {
   return &rules[tensor].forms[index[rules[tensor].by]];
 }
 
-static const char *dtype_name(qkv_dtype t) {
-  static const char *const names[] = {"f16", "bf16", "f32", "e4m3", "e5m2", "i32", "bool"};
+const char *call_dtype_name(qkv_dtype t) {
+  static const char *const names[] = {"f16", "bf16", "f32", "e4m3", "e5m2", "i32", "bool", "i64"};
   return (size_t)t < sizeof names / sizeof *names ? names[t] : "unknown";
 }
 
@@ -158,7 +156,7 @@ int call_uses(const spec *s, int tensor) {
   }
 }
 
-static int is_float(qkv_dtype t) {
+int call_is_float(qkv_dtype t) {
   return t == QKV_F16 || t == QKV_BF16 || t == QKV_F32 || t == QKV_E4M3 || t == QKV_E5M2;
 }
 
@@ -176,8 +174,7 @@ static qkv_dtype dtype_wanted(const spec *s, int tensor) {
   }
 }
 
-/* Strides and address of a tensor with at least one element. */
-static qkv_status check_memory(const char *name, const qkv_tensor *t, role r) {
+qkv_status call_check_memory(const char *name, const qkv_tensor *t, role r) {
   int64_t reach = dtype_size(t->dtype);
   for (int d = 0; d < t->rank; d++) {
     int64_t step;
@@ -213,7 +210,7 @@ static qkv_status check_shape(const char *name, const qkv_tensor *t, int rank, c
                        extents ? extent_names[extents[d]] : "", (long long)t->shape[d], (long long)want[d]);
     empty |= t->shape[d] <= 0;
   }
-  return empty ? QKV_OK : check_memory(name, t, r);
+  return empty ? QKV_OK : call_check_memory(name, t, r);
 }
 
 static const qkv_tensor *tensor_of(const qkv_attention_args *args, int tensor) {
@@ -231,9 +228,9 @@ static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, c
   int64_t extents[4];
   if (r->role == INDEX && t->rank == 0)
     return not_given(tensor);
-  if (t->dtype != want && !(host && is_float(t->dtype) && is_float(want)))
-    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, %s %s", r->name, dtype_name(t->dtype),
-                     r->role == INDEX ? "must be" : "the spec says", dtype_name(want));
+  if (t->dtype != want && !(host && call_is_float(t->dtype) && call_is_float(want)))
+    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, %s %s", r->name, call_dtype_name(t->dtype),
+                     r->role == INDEX ? "must be" : "the spec says", call_dtype_name(want));
   for (int d = 0; d < f->rank; d++)
     extents[d] = sizes[f->extents[d]];
   return check_shape(r->name, t, f->rank, extents, r->role, f->extents);
@@ -264,8 +261,8 @@ static qkv_status check_params(const spec *s, const qkv_attention_args *args, co
       int64_t shape[EXPR_MAX_RANK];
       spec_extents(s, n, sizes[BATCH], sizes[LEN_Q], sizes[LEN_K], shape);
       if (v->tensor.dtype != dtype_of_param(p->type))
-        return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, the spec says %s", p->name, dtype_name(v->tensor.dtype),
-                         dtype_name(dtype_of_param(p->type)));
+        return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, the spec says %s", p->name, call_dtype_name(v->tensor.dtype),
+                         call_dtype_name(dtype_of_param(p->type)));
       status = check_shape(p->name, &v->tensor, p->rank, shape, INPUT, NULL);
     }
     if (status != QKV_OK)
@@ -441,8 +438,8 @@ static qkv_status check_state_tensor(const spec *s, int tensor, const qkv_tensor
   const qkv_dtype want = dtype_wanted(s, tensor);
   int64_t extents[4];
   if (any ? t->dtype != QKV_F16 && t->dtype != QKV_BF16 && t->dtype != QKV_F32 : t->dtype != want)
-    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, must be %s", rules[tensor].name, dtype_name(t->dtype),
-                     any ? "f16, bf16 or f32" : dtype_name(want));
+    return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, must be %s", rules[tensor].name, call_dtype_name(t->dtype),
+                     any ? "f16, bf16 or f32" : call_dtype_name(want));
   for (int d = 0; d < f->rank; d++)
     extents[d] = sizes[f->extents[d]];
   return check_shape(rules[tensor].name, t, f->rank, extents, r, f->extents);

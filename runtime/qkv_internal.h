@@ -5,7 +5,8 @@
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
- *   qkv_merge.c      states over disjoint keys become one    qkv_sequences.c  arrays of lengths and pages, looked at
+ *   qkv_merge.c      states over disjoint keys become one   qkv_sequences.c  arrays of lengths and pages, looked at
+ *   qkv_append.c     new keys into the cache
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
  *   qkv_debug.c      what a launch cannot look at, looked at
  *   qkv_dispatch.c   which kernels an op holds, and which a call takes
@@ -23,6 +24,7 @@
 #include "gen.h"
 #include "qkv.h"
 #include "reference.h"
+#include "rope.h"
 #include "sequence.h"
 
 /* ---- Structs that grow (qkv_status.c) ---- */
@@ -240,6 +242,14 @@ int call_axis_find(const spec *s, int tensor, const char *name);
 int call_token_axis(const spec *s, int tensor);
 
 /* One member of the parameter struct, resolved. */
+/* What a tensor is to a call. INDEX: integers, innermost stride 1. */
+typedef enum role { INPUT, OUTPUT, INDEX } role;
+/* Strides and address of a tensor with at least one element. */
+qkv_status call_check_memory(const char *name, const qkv_tensor *t, role r);
+const char *call_dtype_name(qkv_dtype t);
+/* Whether the elements of a tensor may be anything but floats: a host's reference takes any float format. */
+int call_is_float(qkv_dtype t);
+
 typedef enum slot_kind {
   SLOT_DATA,
   SLOT_STRIDE,
@@ -272,6 +282,9 @@ struct op_kernel {
   int dilation_param; /* the parameter that says it; -1: none */
 };
 
+/* Members of a kernel of qkv_append: `source` behind "append." (see manifest.h). 0: it names nothing. */
+int append_bind(const spec *s, const char *source, field_slot *slot);
+
 struct qkv_op {
   qkv_engine *engine;
   const qkv_spec *spec;
@@ -280,6 +293,8 @@ struct qkv_op {
   op_kernel *other; /* for tensors that primary cannot take; equal to primary when that takes all; NULL: refused */
   op_kernel *few;   /* for calls of few queries; NULL: the others take them */
   int64_t workspace;
+  int appends;       /* prepared for phase append */
+  void *frequencies; /* of rope, f32 in device memory; NULL: an op that needs none */
   qkv_tensor zero; /* one element 0 of a type of its own, for parameters that are empty: they read as 0; no data: none
                       has a shape */
 };

@@ -88,6 +88,8 @@ static int bind_source(const spec *s, const manifest *m, const char *source, fie
     slot->kind = SLOT_STATES;
     return 1;
   }
+  if (!strncmp(source, "append.", 7))
+    return append_bind(s, source + 7, slot);
   if (!strncmp(source, "workspace.", 10)) {
     slot->kind = SLOT_WORKSPACE;
     for (slot->index = 0; slot->index < m->nregions; slot->index++)
@@ -371,6 +373,19 @@ static qkv_status make_zero(qkv_op *op) {
   return status == QKV_OK ? e->ops->copy_to_device(e->device, op->zero.data, zeros, sizeof zeros) : status;
 }
 
+/* See qkv_op.frequencies: numbers of the spec that no source holds, so that others compile nothing anew. */
+static qkv_status make_frequencies(qkv_op *op) {
+  const spec_rope *rope = &op->spec->parsed->rope;
+  const qkv_engine *e = op->engine;
+  float frequencies[SPEC_MAX_PAIRS];
+  if (!op->appends || !rope->given || rope->table)
+    return QKV_OK;
+  const size_t bytes = (size_t)rope->dims / 2 * sizeof *frequencies;
+  rope_frequencies(rope, frequencies);
+  qkv_status status = e->ops->alloc(e->device, bytes, &op->frequencies);
+  return status == QKV_OK ? e->ops->copy_to_device(e->device, op->frequencies, frequencies, bytes) : status;
+}
+
 qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limits, qkv_op **out) {
   qkv_limits l = QKV_LIMITS_INIT;
   if (!e || !s || !out)
@@ -390,6 +405,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   op->spec = s;
   spec_retain(s);
   op->limits = (call_limits){l.batch, l.len_q, l.len_k};
+  op->appends = l.phase && !strcmp(l.phase, "append");
   const gen_request request = {.arch = e->arch,
                                .family = l.family,
                                .phase = l.phase,
@@ -402,6 +418,8 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
     status = size_workspace(op);
   if (status == QKV_OK)
     status = make_zero(op);
+  if (status == QKV_OK)
+    status = make_frequencies(op);
   if (status != QKV_OK) {
     qkv_op_free(op);
     return status;
@@ -417,6 +435,8 @@ void qkv_op_free(qkv_op *op) {
     op_kernel_free(op->engine, op->other);
   op_kernel_free(op->engine, op->primary);
   op_kernel_free(op->engine, op->few);
+  if (op->frequencies)
+    op->engine->ops->free(op->engine->device, op->frequencies);
   if (op->zero.data)
     op->engine->ops->free(op->engine->device, op->zero.data);
   qkv_spec_free((qkv_spec *)(uintptr_t)op->spec);

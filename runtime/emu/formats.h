@@ -1,4 +1,4 @@
-/* formats.h: 16-bit floats to f32 and back, round to nearest even. Shared by the emulator (C) and the kernels it runs
+/* formats.h: narrow floats to f32 and back, round to nearest even. Shared by the emulator (C) and the kernels it runs
  * (C++), so that both mean the same by a bit pattern. NaN becomes the hardware's canonical NaN. */
 #ifndef RUNTIME_EMU_FORMATS_H
 #define RUNTIME_EMU_FORMATS_H
@@ -50,6 +50,21 @@ static inline uint16_t format_to_f16(float value) {
   }
   uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u); /* may carry up to infinity */
   return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+/* Saturates at 448, infinities too; there are none in this format. */
+static inline uint8_t format_to_e4m3(float value) {
+  uint32_t bits = format_bits(value), sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u)
+    return 0x7f;
+  if (magnitude >= 0x43e00000u) /* 448 and above */
+    return (uint8_t)(sign | 0x7eu);
+  if (magnitude < 0x3c800000u) { /* below 2^-6: the sum's last place is 2^-9, so the adder rounds to a subnormal */
+    uint32_t sum = format_bits(format_float(magnitude) + 16384.0f);
+    return (uint8_t)(sign | (sum - 0x46800000u));
+  }
+  uint32_t rounded = magnitude + 0x7ffffu + ((magnitude >> 20) & 1u);
+  return (uint8_t)(sign | ((rounded - 0x3c000000u) >> 20));
 }
 
 #endif

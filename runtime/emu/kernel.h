@@ -250,6 +250,15 @@ extern "C" int abs(int) noexcept;
 EMU_PURE float rsqrtf(float x) {
   return 1.0f / sqrtf(x);
 }
+/* Of pi x. */
+extern "C" double sin(double) noexcept;
+extern "C" double cos(double) noexcept;
+EMU_PURE float sinpif(float x) {
+  return (float)sin(3.14159265358979323846 * (double)x);
+}
+EMU_PURE float cospif(float x) {
+  return (float)cos(3.14159265358979323846 * (double)x);
+}
 
 /* ---- Twins of templates/prim ---- */
 
@@ -653,6 +662,13 @@ EMU_PURE float tanh_approx(float x) {
   return (bits & 0x7f800000u) == 0 ? x : format_float((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
 }
 
+EMU_PURE float sin_approx(float x) {
+  return sinf(x);
+}
+EMU_PURE float cos_approx(float x) {
+  return cosf(x);
+}
+
 EMU_PURE float bf16_to_f32(unsigned short bits) {
   return format_from_bf16(bits);
 }
@@ -677,6 +693,9 @@ EMU_PURE unsigned mul_bf16x2(unsigned a, unsigned b) {
 }
 EMU_PURE unsigned mul_f16x2(unsigned a, unsigned b) {
   return pack_f16x2(f16_to_f32(a & 0xffffu) * f16_to_f32(b & 0xffffu), f16_to_f32(a >> 16) * f16_to_f32(b >> 16));
+}
+EMU_PURE unsigned short pack_e4m3x2(float low, float high) {
+  return (unsigned short)(format_to_e4m3(low) | (unsigned)format_to_e4m3(high) << 8);
 }
 
 #endif

@@ -1,4 +1,4 @@
-//%% Conversions between f32 and the 16-bit formats, round to nearest even. 16-bit values travel as their bits.
+//%% Conversions between f32 and the narrow formats, round to nearest even. Narrow values travel as their bits.
 //% for _, format in ipairs{"bf16", "f16"} do
 //%   local register = format == "bf16" and "b16" or "f16"
 //%   piece("pack_" .. format .. "x2", function()
@@ -30,5 +30,13 @@ static __device__ __forceinline__ float f16_to_f32(unsigned short bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
+}
+//% end)
+//% piece("pack_e4m3x2", function()
+// cvt.rn.satfinite.e4m3x2.f32: low in the lower byte; what is beyond 448 becomes 448. | one thread | sm_89
+static __device__ __forceinline__ unsigned short pack_e4m3x2(float low, float high) {
+  unsigned short packed;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(packed) : "f"(high), "f"(low));
+  return packed;
 }
 //% end)

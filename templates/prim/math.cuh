@@ -32,6 +32,16 @@ static __device__ __forceinline__ float tanh_approx(float x) {
   return y;
 }
 //% end)
+//% for _, name in ipairs{"sin", "cos"} do
+//%   piece(name .. "_approx", function()
+// $(name).approx.f32 of radians: absolute error 2^-20 from -pi to pi. | one thread | sm_80
+static __device__ __forceinline__ float $(name)_approx(float x) {
+  float y;
+  asm("$(name).approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//%   end)
+//% end
 //% piece("population_count", function()
 // popc.b32: the number of set bits. | one thread | sm_80
 static __device__ __forceinline__ int population_count(unsigned x) {

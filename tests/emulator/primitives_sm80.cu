@@ -86,6 +86,12 @@ extern "C" __global__ void tangents(const __grid_constant__ qkv_params p) {
   ((float *)p.out)[t] = tanh_approx(((const float *)p.in)[t]);
 }
 
+extern "C" __global__ void turns(const __grid_constant__ qkv_params p) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x;
+  ((float *)p.out)[2 * t] = sin_approx(((const float *)p.in)[t]);
+  ((float *)p.out)[2 * t + 1] = cos_approx(((const float *)p.in)[t]);
+}
+
 #ifdef QKV_EMU // twins that the emulator has ahead of their primitive
 extern "C" __global__ void ahead(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x;
@@ -135,5 +141,6 @@ QKV_EMU_ENTRY(zero_fill)
 QKV_EMU_ENTRY(functions)
 QKV_EMU_ENTRY(bytes)
 QKV_EMU_ENTRY(tangents)
+QKV_EMU_ENTRY(turns)
 QKV_EMU_ENTRY(relay)
 QKV_EMU_ENTRY(pipeline)

@@ -143,6 +143,24 @@ static void make_tangents(problem *p, int number, uint64_t *random) {
   add_buffer(p, 4 * ARGUMENTS, ALL(RELATIVE, 0x1.01p-10));
 }
 
+/* Radians from -pi to pi; either side may be off by 2^-20. */
+static void make_turns(problem *p, int number, uint64_t *random) {
+  (void)number, (void)random;
+  set_launch(p, "turns", ARGUMENTS / 128, 128, 0);
+  unsigned char *in = add_buffer(p, 4 * ARGUMENTS, ALL(EXACT, 0));
+  for (int i = 0; i < ARGUMENTS; i++) {
+    const float x = 3.14159265f * ((float)i / (ARGUMENTS / 2) - 1);
+    memcpy(in + 4 * i, &x, 4);
+  }
+  add_buffer(p, 8 * ARGUMENTS, ALL(ABSOLUTE, 0x1p-19));
+}
+
+static void make_bytes_out(problem *p, int number, uint64_t *random) {
+  set_launch(p, "bytes_out", ARGUMENTS / 128, 128, 0);
+  fill_arguments(add_buffer(p, 4 * ARGUMENTS, ALL(EXACT, 0)), ARGUMENTS, number, random);
+  add_buffer(p, 4 * ARGUMENTS, ALL(EXACT, 0));
+}
+
 static void make_relay(problem *p, int number, uint64_t *random) {
   (void)number, (void)random;
   set_launch(p, "relay", 1, 128, 256);
@@ -322,12 +340,14 @@ const problem_family families[] = {
     {"functions", SOURCE_SM80, 3 + 16, make_functions},
     {"bytes", SOURCE_SM80, 4, make_bytes},
     {"tangents", SOURCE_SM80, 3, make_tangents},
+    {"turns", SOURCE_SM80, 1, make_turns},
     {"relay", SOURCE_SM80, 1, make_relay},
     {"pipeline", SOURCE_SM80, 4, make_pipeline},
     {"box_in", SOURCE_SM90, 160, make_box_in},
     {"box_out", SOURCE_SM90, 160, make_box_out},
     {"matrix_store", SOURCE_SM90, 8, make_matrix_store},
     {"hand_over", SOURCE_SM90, 3, make_hand_over},
+    {"bytes_out", SOURCE_SM90, 3 + 16, make_bytes_out},
     {"odds", SOURCE_SM90, 1, make_odds},
     {"wgmma", SOURCE_SM90, PRODUCT_SHAPES *PRODUCT_WIDTHS *PRODUCT_MODES, make_wgmma},
     {"two_groups", SOURCE_SM90, 1, make_two_groups},

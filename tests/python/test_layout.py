@@ -10,12 +10,12 @@ STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_inf
            "qkv_spec_info": c.SpecInfo, "qkv_param_info": c.ParamInfo, "qkv_workload": c.Workload,
            "qkv_build_options": c.BuildOptions, "qkv_build_entry": c.BuildEntry, "qkv_build_report": c.BuildReport,
            "qkv_tensor": c.Tensor, "qkv_limits": c.Limits, "qkv_param_value": c.ParamValue,
-           "qkv_attention_args": c.AttentionArgs, "qkv_state": c.State, "qkv_merge_args": c.MergeArgs,
+           "qkv_append_args": c.AppendArgs, "qkv_attention_args": c.AttentionArgs, "qkv_state": c.State, "qkv_merge_args": c.MergeArgs,
            "qkv_mask_map": c.MaskMap,
            "qkv_pool_options": c.PoolOptions, "qkv_pool_info": c.PoolInfo}
 STATUSES = ("OK INVALID_ARGUMENT OUT_OF_MEMORY IO BAD_SPEC UNSUPPORTED BAD_SCHEDULE UNKNOWN_ARCH TEMPLATE_ERROR "
             "COMPILE_ERROR NOT_PREPARED NO_COMPILER NO_DEVICE DEVICE_ERROR CAPTURING INTERNAL").split()
-DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL".split()
+DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL I64".split()
 LAYOUTS = "DENSE PADDED RAGGED PAGED PAGE_NHD PAGE_HND PAGE_TABLE_ROWS PAGE_TABLE_CSR".split()
 # Functions the package has no use for: a helper for C callers, and what the command line is for.
 UNBOUND = {"qkv_tensor_dense", "qkv_cache_list", "qkv_cache_clear", "qkv_doctor"}

@@ -86,7 +86,7 @@ def test_ml_dtypes():
     (numpy.zeros(2, "float64"), "dtype float64"), (numpy.zeros(2, ">f2"), "dtype >f2"),
     (numpy.zeros(2, "complex64"), "dtype complex64"), (numpy.zeros((1,) * 6, "float16"), "rank 6"),
     ([1.0, 2.0], "list is not a tensor"), (TorchLike("torch.float16", (1,), (1,), "mps"), "device 'mps'"),
-    (TorchLike("torch.int64", (1,), (1,)), "dtype torch.int64")])
+    (TorchLike("torch.int16", (1,), (1,)), "dtype torch.int16")])
 def test_refusals_name_the_tensor(tensor, why):
     with pytest.raises(c.Error, match="k: .*" + why.replace("'", ".")) as caught:
         _tensor.view(tensor, "k")

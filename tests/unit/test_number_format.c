@@ -116,6 +116,14 @@ static void test_integers(void **state) {
   assert_true(tensor_load(&byte, QKV_BOOL) == 1);
   tensor_store(&byte, QKV_BOOL, 0);
   assert_int_equal(byte, 0);
+  static const double wide[] = {0, -1, 0x1p52, -0x1p52, 1e300, -1e300, (double)NAN};
+  static const int64_t as_i64[] = {0, -1, 1LL << 52, -(1LL << 52), INT64_MAX, INT64_MIN, 0};
+  for (size_t n = 0; n < sizeof wide / sizeof *wide; n++) {
+    int64_t got;
+    tensor_store(&got, QKV_I64, wide[n]);
+    assert_true(got == as_i64[n] && tensor_load(&got, QKV_I64) == (double)got);
+  }
+  assert_int_equal(dtype_size(QKV_I64), 8);
   for (int t = QKV_F16; t <= QKV_BOOL; t++)
     assert_true(dtype_size((qkv_dtype)t) >= 1 && dtype_size((qkv_dtype)t) <= 4);
 }

@@ -9,7 +9,7 @@ from ctypes import byref, c_double, c_int64, c_void_p
 from types import SimpleNamespace
 
 from . import _library as c
-from . import _merge, _tensor
+from . import _append, _merge, _tensor
 
 Param = collections.namedtuple("Param", "name dtype rank")
 #: Arrays of lengths and pages of a call whose sequences have lengths of their own.
@@ -64,6 +64,7 @@ class Spec(_Handle):
     page_size page_order page_table   of paged keys: tokens, "nhd" or "hnd", "rows" or "csr"; else None
     params                            (Param(name, dtype, rank), ...) in order of declaration; rank 0 is a number
     workloads                         (Workload(name, batch, len_q, len_k), ...)
+    append                            the section append as a dict with its defaults; None without one
 
     Raises Error with status BAD_SPEC; its text is the whole diagnosis (file:line:column, source line, caret).
     """
@@ -89,6 +90,7 @@ class Spec(_Handle):
         self.page_table = ("rows", "csr")[info.page_table] if paged else None
         self.params = tuple(self._param(n) for n in range(info.nparams))
         self.workloads = tuple(self._workload(n) for n in range(info.nworkloads))
+        self.append = self.json().get("append")
 
     def _param(self, n):
         info = c.ParamInfo()
@@ -242,6 +244,7 @@ class _Call:
     """The arguments of one call as C structures, with everything that must stay alive beside them."""
 
     function = "qkv_attention"
+    partial = False  # calls write all of their outputs' elements
 
     def __init__(self, spec, q, k, v, outputs, sink, params, stream=None):
         params = dict(params)
@@ -331,13 +334,13 @@ class Launch:
         op.engine._launches.add(self)
         made = list(outputs.values())
         self.result = made[0] if len(made) == 1 else tuple(made)
-        device = op.engine.device
+        device, on_host = op.engine.device, []
         for name, view in call.views.items():
             self._device_addresses[name] = view.data
             if name in outputs and view.readonly:
                 raise c.Error(c.INVALID_ARGUMENT, "%s: the tensor is read-only" % name)
             if view.device == "host":
-                self._stage(name, view, name in outputs)
+                on_host.append((name, view))
             elif view.device != device.kind:
                 raise c.Error(c.INVALID_ARGUMENT, "%s: lies in %s memory, but the engine's device is %s; open it with "
                                                   "device=\"%s\"" % (name, {"cuda": "GPU"}.get(view.device, view.device),
@@ -345,6 +348,7 @@ class Launch:
             elif view.ordinal not in (None, device.ordinal):
                 raise c.Error(c.INVALID_ARGUMENT, "%s: lies on cuda:%d, but the engine's device is cuda:%d" % (
                     name, view.ordinal, device.ordinal))
+        self._stage(on_host, outputs)
         if workspace is None and op.workspace_bytes:
             self._call.args.workspace = self._allocate(op.workspace_bytes)
             self._call.args.workspace_bytes = op.workspace_bytes
@@ -358,20 +362,31 @@ class Launch:
         self._buffers.append(weakref.finalize(self, c.library().qkv_free, self._op.engine.handle, pointer))
         return pointer.value
 
-    def _stage(self, name, view, is_output):
-        """Gives a host tensor a twin on the device with the same strides and 16-byte alignment, gaps included."""
-        first, end = view.span()
-        if end == first:
-            self._place(name, 0)
-            return
-        lead = (view.data + first) % 16
-        memory = self._allocate(lead + end - first) + lead
-        self._place(name, memory - first)
-        elements = 1
-        for extent in view.shape:
-            elements *= extent
-        has_gaps = elements * c.DTYPE_BYTES[view.dtype] != end - first
-        self._staged.append((view.data + first, memory, end - first, not is_output or has_gaps, is_output))
+    def _stage(self, tensors, outputs):
+        """Gives host tensors twins on the device with the same strides and 16-byte alignment, gaps included. Those that
+        overlap have one, as parts of it."""
+        twins = []  # [begin, end, tensors]
+        for name, view in sorted(tensors, key=lambda item: item[1].data + item[1].span()[0]):
+            first, end = (view.data + edge for edge in view.span())
+            if end == first:
+                self._place(name, 0)
+            elif twins and first < twins[-1][1]:
+                twins[-1][1] = max(twins[-1][1], end)
+                twins[-1][2].append((name, view))
+            else:
+                twins.append([first, end, [(name, view)]])
+        for begin, end, parts in twins:
+            lead = begin % 16
+            memory = self._allocate(lead + end - begin) + lead
+            written = elements = 0
+            for name, view in parts:
+                self._place(name, memory + view.data - begin)
+                written += name in outputs
+                elements = c.DTYPE_BYTES[view.dtype]
+                for extent in view.shape:
+                    elements *= extent
+            whole = len(parts) == written == 1 and elements == end - begin and not self._call.partial
+            self._staged.append((begin, memory, end - begin, not whole, written > 0))
 
     def _place(self, name, address):
         self._device_addresses[name] = address
@@ -512,6 +527,27 @@ class Op(_Handle):
         states, outputs = _merge.outputs_for(self.spec, states, out, lse, self.spec._dtype_out)
         stream = _tensor.current_stream(states[0][0]) if stream is None else _stream_handle(stream)
         return Launch(self, _merge.MergeCall(self.spec, states, outputs, stream), outputs, stream, None)()
+
+    def bind_append(self, *, stream=None, **arguments):
+        """Describes the tensors of an append once and returns a Launch. Arguments as of append."""
+        self.handle  # refuses when closed, before anything is allocated
+        call, outputs = _append.describe(self.spec, arguments, stream)
+        launch = Launch(self, call, outputs, call.stream, None)
+        launch.result = outputs.get("q_out")
+        return launch
+
+    def append(self, **arguments):
+        """New keys and values into the cache, by an op prepared with phase="append" (qkv.h: Append). Returns q_out, or
+        None where the spec leaves queries alone.
+
+        q, k, v or qkv          rows of new queries, keys and values; or those of a fused projection
+        k_cache, v_cache        the cache, written in place
+        q_out                   where turned queries go; allocated when not given. It may be q, or that part of qkv
+        slots, positions, q_norm, k_norm, cos_sin, frequencies, rope_factor, k_scale, v_scale, cu_seqlens_q,
+        cu_seqlens_k, seqlens_k, page_table, page_indptr      as the spec's rope and append need them
+        stream                  as of bind
+        """
+        return self.bind_append(**arguments)()
 
     def __repr__(self):
         return "<qkv.Op %s on %s>" % (self.spec.name, self.engine.device.name)

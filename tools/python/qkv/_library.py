@@ -12,9 +12,9 @@ from ctypes import (CFUNCTYPE, POINTER, c_char, c_char_p, c_double, c_int, c_int
                     c_void_p)
 
 # qkv_dtype
-F16, BF16, F32, E4M3, E5M2, I32, BOOL = range(7)
-DTYPE_NAMES = ("f16", "bf16", "f32", "e4m3", "e5m2", "i32", "bool")
-DTYPE_BYTES = (2, 2, 4, 1, 1, 4, 1)
+F16, BF16, F32, E4M3, E5M2, I32, BOOL, I64 = range(8)
+DTYPE_NAMES = ("f16", "bf16", "f32", "e4m3", "e5m2", "i32", "bool", "i64")
+DTYPE_BYTES = (2, 2, 4, 1, 1, 4, 1, 8)
 
 # qkv_layout, qkv_page_order, qkv_page_table
 DENSE, PADDED, RAGGED, PAGED = range(4)
@@ -129,6 +129,13 @@ class MergeArgs(_Sized):
     _fields_ = [("size", c_size_t), ("count", c_int), ("states", POINTER(State)), ("o", Tensor), ("lse", Tensor)]
 
 
+class AppendArgs(_Sized):
+    _fields_ = [("size", c_size_t)] + [(name, Tensor) for name in (
+        "q", "k", "v", "qkv", "q_out", "k_cache", "v_cache", "slots", "positions", "q_norm", "k_norm", "cos_sin",
+        "frequencies")] + [("rope_factor", c_double)] + [(name, Tensor) for name in (
+            "k_scale", "v_scale", "cu_seqlens_q", "cu_seqlens_k", "seqlens_k", "page_table", "page_indptr")]
+
+
 class MaskMap(_Sized):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("head", c_int64), ("tile_q", c_int64), ("tile_k", c_int64),
                 ("most", c_double), ("rows", c_int64), ("columns", c_int64), ("planned", c_void_p),
@@ -196,6 +203,8 @@ PROTOTYPES = {
     "qkv_attention": (c_int, [c_void_p, POINTER(AttentionArgs), c_void_p]),
     "qkv_merge": (c_int, [c_void_p, POINTER(MergeArgs), c_void_p]),
     "qkv_merge_reference": (c_int, [c_void_p, POINTER(MergeArgs)]),
+    "qkv_append": (c_int, [c_void_p, POINTER(AppendArgs), c_void_p]),
+    "qkv_append_reference": (c_int, [c_void_p, POINTER(AppendArgs)]),
     "qkv_reference": (c_int, [c_void_p, POINTER(AttentionArgs)]),
     "qkv_check_sequences": (c_int, [c_void_p, POINTER(AttentionArgs)]),
     "qkv_visible": (c_int, [c_void_p, POINTER(AttentionArgs), c_int64, c_int64, c_void_p]),

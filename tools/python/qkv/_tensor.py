@@ -12,13 +12,13 @@ from . import _library as c
 
 _TORCH_DTYPES = {"torch.float16": c.F16, "torch.bfloat16": c.BF16, "torch.float32": c.F32,
                  "torch.float8_e4m3fn": c.E4M3, "torch.float8_e5m2": c.E5M2, "torch.int32": c.I32,
-                 "torch.bool": c.BOOL}
+                 "torch.bool": c.BOOL, "torch.int64": c.I64}
 _ARRAY_DTYPES = {"float16": c.F16, "bfloat16": c.BF16, "float32": c.F32, "float8_e4m3fn": c.E4M3,
-                 "float8_e5m2": c.E5M2, "int32": c.I32, "bool": c.BOOL}
-_TYPESTR_DTYPES = {"f2": c.F16, "f4": c.F32, "i4": c.I32, "b1": c.BOOL}
+                 "float8_e5m2": c.E5M2, "int32": c.I32, "bool": c.BOOL, "int64": c.I64}
+_TYPESTR_DTYPES = {"f2": c.F16, "f4": c.F32, "i4": c.I32, "b1": c.BOOL, "i8": c.I64}
 # (DLPack type code, bits)
 _DLPACK_DTYPES = {(2, 16): c.F16, (4, 16): c.BF16, (2, 32): c.F32, (10, 8): c.E4M3, (12, 8): c.E5M2,
-                  (0, 32): c.I32, (6, 8): c.BOOL}
+                  (0, 32): c.I32, (6, 8): c.BOOL, (0, 64): c.I64}
 # Unsigned integers of the right width stand for the bits of a format that numpy lacks.
 _RAW_BITS = {"u2": (c.BF16,), "u1": (c.E4M3, c.E5M2)}
 _DLPACK_CPU, _DLPACK_CUDA, _DLPACK_CUDA_HOST, _DLPACK_CUDA_MANAGED = 1, 2, 3, 13

@@ -1,0 +1,179 @@
+-- kv_append_sm80: new keys and values into the cache, with RMS norm and rotary positions; queries likewise. Moves
+-- bytes, 16 at a time. From sm_80 on.
+--
+-- A row is one head of one token. The lanes of a warp work in groups, a group on a row: a lane holds two chunks of it,
+-- which turn together. So a warp has several heads of one token at a time, whose place and angles it finds once.
+
+local attention = library("attention")
+
+local ctype = {f16 = "unsigned short", bf16 = "unsigned short", f32 = "float", e4m3 = "unsigned char"}
+local bytes = {f16 = 2, bf16 = 2, f32 = 4, e4m3 = 1}
+
+local function power_of_two(n)
+  local p = 1
+  while p < n do p = 2 * p end
+  return p
+end
+
+-- The rows of one kind: how many elements a chunk has, how many chunks turn and how many do not, in units of two.
+local function shape(dim, turned, width)
+  local m = {dim = dim, turned = turned}
+  m.turned_units = ceil_div(turned // width, 2)
+  m.rest_chunks = (dim - turned) // width
+  m.rest_units = ceil_div(m.rest_chunks, 2)
+  m.units = m.turned_units + m.rest_units
+  m.lanes = math.min(power_of_two(m.units), 32)
+  m.groups = 32 // m.lanes
+  m.steps = ceil_div(m.units, m.lanes)
+  return m
+end
+
+-- Elements of a chunk: at most 16 bytes, and no chunk holds both elements that turn and such that do not.
+local function chunk_width(v)
+  local width = 16 // math.max(bytes[v.dtype_q], bytes[v.dtype_kv])
+  width = math.min(width, 8)
+  if not v.rope then return width end
+  local unit = v.rope.interleaved and v.rope.dims or v.rope.dims // 2
+  while unit % width > 0 do width = width // 2 end
+  return width
+end
+
+local function layout(v, s)
+  local m = {width = chunk_width(v)}
+  m.queries = v.append.query and v.heads_q or 0
+  m.qk = shape(v.dim_qk, v.rope and v.rope.dims or 0, m.width)
+  m.v = shape(v.dim_v, 0, m.width)
+  m.qk.rows, m.v.rows = m.queries + v.heads_kv, v.heads_kv
+  for _, kind in ipairs{m.qk, m.v} do
+    kind.shares = ceil_div(kind.rows, kind.groups * s.rows) -- of a token; a warp takes one at a time
+  end
+  m.shares = m.qk.shares + m.v.shares
+  return m
+end
+
+return {
+  name = "kv_append_sm80",
+  summary = "new keys and values into the cache; norm, rotary positions, storage format",
+  order = 2000,
+  min_arch = 80,
+  phases = {"append"},
+
+  supports = function(v)
+    if not v.append then return false, "append: the spec has no such section" end
+    if v.dtype_q ~= "f16" and v.dtype_q ~= "bf16" and v.dtype_q ~= "f32" then
+      return false, "attention.dtype.q: " .. v.dtype_q .. " is not supported"
+    end
+    if not ctype[v.dtype_kv] then return false, "attention.dtype.kv: " .. v.dtype_kv .. " is not supported" end
+    return true
+  end,
+
+  axes = {
+    {name = "rows", values = {1, 2, 4, 8}, meaning = "heads that a lane has in flight; they share its angles"},
+    {name = "warps", values = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}, meaning = "warps that share the heads of a token"},
+    {name = "tokens", values = {1, 2, 4, 8, 16}, meaning = "tokens of a block"},
+  },
+
+  defaults = function(v)
+    local m = layout(v, {rows = 2})
+    local warps = math.min(m.shares, 8)
+    return {rows = 2, warps = warps, tokens = warps > 4 and 1 or warps > 2 and 2 or warps > 1 and 4 or 8}
+  end,
+
+  check = function(v, s)
+    if s.warps > layout(v, s).shares then return false, "warps: a token has no work for so many" end
+    return true
+  end,
+
+  resources = function(v, s)
+    local m = layout(v, s)
+    local held = 2 * m.width * math.max(m.qk.steps, m.v.steps) -- elements of a row, as many sines and cosines
+    return {shared_bytes = 0, threads = 32 * s.warps * s.tokens,
+            registers = math.min(held * (s.rows + (v.rope and 1 or 0)) + 48, 255)}
+  end,
+
+  describe = function(v, s)
+    local m = layout(v, s)
+    return {
+      ("a row of %d elements: %d lanes, %d chunks of %d elements each; of %d: %d lanes")
+        :format(m.qk.dim, m.qk.lanes, 2 * m.qk.steps, m.width, m.v.dim, m.v.lanes),
+      ("a token: %d rows of %s, %d of v, in %d shares of a warp"):format(m.qk.rows, m.queries > 0 and "q and k" or "k",
+                                                                       m.v.rows, m.shares),
+    }
+  end,
+
+  kernel = function(v, s, arch, request)
+    local m, params = layout(v, s), {}
+    m.ctype = {q = ctype[v.dtype_q], kv = ctype[v.dtype_kv]}
+    m.bytes = {q = bytes[v.dtype_q], kv = bytes[v.dtype_kv]}
+    local function add(name, type, ctype, source) -- of qkv_append_args, or a size
+      params[#params + 1] = {name = name, type = type, ctype = ctype, source = source or "append." .. name}
+    end
+    local function add_array(name) add(name, "pointer", "const int *") end
+    local outer = v.layout_kv == "paged" and "page" or v.layout_kv ~= "ragged" and "batch" or nil
+    local tensors = {
+      {"new_k", "const " .. m.ctype.q .. " *"}, {"new_v", "const " .. m.ctype.q .. " *"},
+      {"k", m.ctype.kv .. " *", outer}, {"v", m.ctype.kv .. " *", outer},
+    }
+    if v.append.query then
+      table.insert(tensors, 1, {"q", "const " .. m.ctype.q .. " *"})
+      table.insert(tensors, 2, {"q_out", m.ctype.q .. " *"})
+    end
+    for _, tensor in ipairs(tensors) do add(tensor[1], "pointer", tensor[2]) end
+    for _, tensor in ipairs(tensors) do
+      local axes = {"token", "head"}
+      if tensor[3] then table.insert(axes, 1, tensor[3]) end
+      if request.unaligned then axes[#axes + 1] = "dim" end
+      for _, axis in ipairs(axes) do
+        add(tensor[1] .. "_stride_" .. axis, "i64", "long long", "append." .. tensor[1] .. ".stride." .. axis)
+      end
+    end
+    add("tokens", "i32", "int", "tokens_q")
+    if v.rope or v.append.slots == "positions" then
+      if v.append.slots ~= "lengths" then
+        add_array("positions")
+        add("positions_words", "i32", "int", "append.positions.words")
+      end
+    end
+    if v.rope and v.rope.table then
+      add("cos_sin", "pointer", "const float *")
+      add("cos_sin_stride_position", "i64", "long long", "append.cos_sin.stride.position")
+      add("cos_sin_positions", "i32", "int", "append.cos_sin.extent.position")
+    elseif v.rope then
+      add("frequencies", "pointer", "const float *")
+      add("rope_factor", "f32", "float")
+    end
+    if v.append.norm then
+      if v.append.query then add("q_norm", "pointer", "const float *") end
+      add("k_norm", "pointer", "const float *")
+      add("epsilon", "f32", "float")
+    end
+    if v.dtype_kv == "e4m3" then
+      for _, name in ipairs{"k_scale", "v_scale"} do
+        add(name, "pointer", "const float *")
+        add(name .. "_stride_head", "i64", "long long", "append." .. name .. ".stride.head")
+      end
+    end
+    if v.append.slots == "mapping" then
+      add_array("slots")
+      add("slots_words", "i32", "int", "append.slots.words")
+      add("slot_count", "i64", "long long")
+      if v.layout_kv == "padded" or v.layout_kv == "dense" then
+        add("capacity", "i64", "long long", "append.k.extent.token")
+      end
+    else
+      for _, size in ipairs{"batch", "len_q", "len_k"} do add(size, "i32", "int", size) end
+      attention.add_sequences(v, function(name, type, ctype, source)
+        add(name, type, ctype, source == "tokens_q" and source or "append." .. source)
+      end)
+    end
+    return {
+      launches = {{entry = "qkv_kernel", block = 32 * s.warps * s.tokens, shared_bytes = 0,
+                   grid = {{"tokens_q", s.tokens}}}},
+      params = params,
+      regions = {},
+      aligned16 = not request.unaligned,
+      declared = false,
+      layout = m,
+    }
+  end,
+}
