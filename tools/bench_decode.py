@@ -36,7 +36,7 @@ name: decode
 attention:
   heads: {q: %d, kv: %d}
   dim: %d
-  dtype: bf16
+  dtype: {q: bf16, kv: %s}
   mask: %s
   sink: %s
 layout: {q: dense, kv: %s}
@@ -58,7 +58,7 @@ def read_kernel(source, kept, count, BLOCK: tl.constexpr):
 
 
 def reader(k, v, kept):
-    whole = torch.as_strided(k, (2 * k.numel(),), (1,)).view(torch.int32) # V follows K
+    whole = torch.as_strided(k, (2 * k.numel(),), (1,)).view(torch.int32)  # V follows K
 
     def run():
         read_kernel[(132 * 8,)](whole, kept, whole.numel(), BLOCK=2048, num_warps=4)
@@ -68,15 +68,17 @@ def reader(k, v, kept):
 class Bench:
     def __init__(self, options):
         self.options, self.engine, self.machine = options, qkv.Engine("cuda:0"), Machine(torch)
+        self.key_bytes = 2 if options.kv == "e4m3" else 4  # of an element of K and one of V
         self.kept = torch.zeros(1, dtype=torch.int32, device="cuda")
 
     def sets(self, batch, length, heads_q, heads_kv, dim):
         """Input sets (q, k, v); K and V of one set follow each other."""
-        size = 4 * batch * length * heads_kv * dim
+        size = self.key_bytes * batch * length * heads_kv * dim
         made = []
         for _ in range(max(1, -(-L2_BYTES // size))):
             shape = (2, batch, heads_kv, length, dim) if self.options.hnd else (2, batch, length, heads_kv, dim)
             both = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+            both = both.to(torch.float8_e4m3fn) if self.options.kv == "e4m3" else both
             both = both.transpose(2, 3) if self.options.hnd else both
             q = torch.randn(batch, 1, heads_q, dim, device="cuda", dtype=torch.bfloat16)
             made.append((q, both[0], both[1]))
@@ -84,7 +86,7 @@ class Bench:
 
     def spec(self, heads_q, heads_kv, dim, kv="dense"):
         o = self.options
-        return SPEC % (heads_q, heads_kv, dim, o.mask, "per_head" if o.sink else "none", kv,
+        return SPEC % (heads_q, heads_kv, dim, o.kv, o.mask, "per_head" if o.sink else "none", kv,
                        "batch" if o.batch_invariant else "false")
 
     def ours(self, text, sets, schedule, reuse=True, **more):
@@ -166,7 +168,7 @@ class Bench:
             other = (result[0] if isinstance(result, tuple) else result).float()
             found["page_%d_difference" % page] = ((other - wanted).norm() / wanted.norm()).item()
         contestants["read"] = [reader(k, v, self.kept) for q, k, v in sets]
-        if self.options.mask != "causal" or self.options.sink:
+        if self.options.mask != "causal" or self.options.sink or self.options.kv != "bf16":
             self.options.peers = []
         for name, make in (("cudnn", lambda: self.cudnn(sets)), ("fa3", lambda: self.flash3(sets, dim ** -0.5))):
             if name in self.options.peers:
@@ -180,7 +182,7 @@ class Bench:
         found.update({name + "_why": one.why for name, one in timed.items() if one.why})
         slices = rounds.alternate(timed, self.options.rounds, warm_up=1)
         times = {key: [one.mean for one in made] for key, made in slices.items()}
-        read_bytes = 4 * batch * length * heads_kv * dim
+        read_bytes = self.key_bytes * batch * length * heads_kv * dim
         found["us"] = stats.quantile(times["ours"], 0.5) * 1e6
         found["tbps"] = read_bytes / found["us"] * 1e-6
         for key in times:
@@ -231,6 +233,7 @@ def main():
     parser.add_argument("--mixed", action="append", default=[], metavar="COUNTxLENGTH+...",
                         type=lambda text: [pair(part, "x") for part in text.split("+")])
     parser.add_argument("--mask", default="causal")
+    parser.add_argument("--kv", default="bf16", choices=["bf16", "e4m3"], help="format of K and V")
     parser.add_argument("--sink", action="store_true")
     parser.add_argument("--batch-invariant", action="store_true")
     parser.add_argument("--dim", type=int, default=128)

@@ -29,13 +29,13 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=16,tile_n=32,warps=8,row_warps=1,stages=4,slack=8,blocks=1,split=0,together=2
-// resources: 144896 bytes of shared memory, 256 threads, about 104 registers a thread
+// schedule: tile_m=16,tile_n=16,warps=8,row_warps=1,stages=6,slack=8,blocks=1,split=0,together=2
+// resources: 112128 bytes of shared memory, 256 threads, about 96 registers a thread
 // shared memory, bytes:
-//   K and V      0 .. 131072   8 x 4 x 32 rows of 80 and 48 elements
-//   merge        131072 .. 144896   references and sums, then the output, of 8 rows of every warp
+//   K and V      0 .. 98304   8 x 6 x 16 rows of 80 and 48 elements
+//   merge        98304 .. 112128   references and sums, then the output, of 8 rows of every warp
 // roles: 8 warps, 1 of them to a slice, which they load and multiply; together they merge and store
-// a slice: 114688 FLOPs, 512 exponentials
+// a slice: 57344 FLOPs, 256 exponentials
 
 constexpr int HEADS_KV = 2;
 constexpr int GROUP = 4; // query heads per KV head
@@ -45,9 +45,9 @@ constexpr float EXP2_SCALE = 0x1.715476p-3f; // 0.125 log2(e)
 
 constexpr int TILE_M = 16; // rows of a tile: queries times heads, heads innermost
 constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may belong to
-constexpr int TILE_N = 32; // keys of a slice
+constexpr int TILE_N = 16; // keys of a slice
 constexpr int PAGE = 16; // keys of a page
-constexpr int STAGES = 4;
+constexpr int STAGES = 6;
 constexpr int WARPS = 8;
 constexpr int KEY_WARPS = 8; // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
@@ -95,10 +95,10 @@ static __device__ __forceinline__ void cp_async_wait_0() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-// cp.async.wait_group: all but the newest 2 groups have landed. |
+// cp.async.wait_group: all but the newest 4 groups have landed. |
 // one thread; others need a barrier | sm_80
-static __device__ __forceinline__ void cp_async_wait_2() {
-  asm volatile("cp.async.wait_group 2;" ::: "memory");
+static __device__ __forceinline__ void cp_async_wait_4() {
+  asm volatile("cp.async.wait_group 4;" ::: "memory");
 }
 
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
@@ -564,25 +564,23 @@ static __device__ __forceinline__ void load_slice(
   const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
   { // keys
     constexpr int CHUNKS = DIM_QK / 16; // of 16 bytes in a row
+    const unsigned char *from = p.k + key_row_of_page(p, walk.page, key_begin, work.hk);
 #pragma unroll
     for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 16;
-      const int page = shuffle_i32(walk.page, row);
-      const unsigned char *from = p.k + key_row_of_page(p, page, key_begin + row, work.hk);
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + row * PITCH_K + column, from + column,
+      cp_async_16_zfill(to + row * PITCH_K + column, from + row * p.k_stride_token + column,
                         row < valid ? 16 : 0);
     }
   }
   { // values
     constexpr int CHUNKS = DIM_V / 16; // of 16 bytes in a row
+    const unsigned char *from = p.v + value_row_of_page(p, walk.page, key_begin, work.hk);
 #pragma unroll
     for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
       const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 16;
-      const int page = shuffle_i32(walk.page, row);
-      const unsigned char *from = p.v + value_row_of_page(p, page, key_begin + row, work.hk);
       if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + K_BYTES + row * PITCH_V + column, from + column,
+      cp_async_16_zfill(to + K_BYTES + row * PITCH_V + column, from + row * p.v_stride_token + column,
                         row < valid ? 16 : 0);
     }
   }
@@ -1032,7 +1030,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     const float k_scale = p.k_scale[work.hk * p.k_scale_stride_head];
 
     for (int slice = segment.begin + warp; slice < segment.end; slice += KEY_WARPS) {
-      cp_async_wait_2(); // this thread's part of the slice has landed
+      cp_async_wait_4(); // this thread's part of the slice has landed
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
       const int next_stage = stage == 0 ? STAGES - 1 : stage - 1;
