@@ -1,5 +1,6 @@
-"""Calls of every kind in CUDA graphs: captured once, replayed with other lengths, pages and parameters in device memory, and
-compared with the f64 reference every time. Also what a call costs on the host. Needs PyTorch and a GPU; skipped elsewhere.
+"""Calls of every kind in CUDA graphs: captured once, replayed with other lengths, pages and parameters in device memory,
+and compared with the f64 reference every time. Also what a call costs on the host. Needs PyTorch and a GPU; skipped
+elsewhere.
 
     python -m pytest -s tests/gpu/test_graphs.py      # -s: also prints the host time of a call
 """
@@ -86,7 +87,7 @@ def assert_close(what, o, lse, want_o, want_lse):
 @pytest.mark.parametrize("len_q", [1, 4])
 @pytest.mark.parametrize("kv", ["padded", PAGED], ids=["padded", "paged"])
 def test_decode(engine, kv, len_q):
-    """Tickets or counters, an op of two phases; lengths and page tables change between replays, padded slots come and go."""
+    """An op of two phases; lengths and page tables change between replays, padded slots come and go."""
     spec, paged = qkv.Spec(TEXT % (CAUSAL, "dense", kv)), kv == PAGED
     op = engine.prepare(spec, batch=BATCH, len_q=512, len_k=MAX_K)
     columns = -(-MAX_K // PAGE)

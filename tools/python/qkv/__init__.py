@@ -19,8 +19,8 @@ from ._merge import merge_reference
 from ._pool import Pool, PoolTensor
 
 __version__ = "0.1.0"
-__all__ = ["Engine", "Error", "Launch", "Op", "Param", "Pool", "PoolTensor", "Spec", "Workload", "append_reference", "load",
-           "lowlevel", "map_mask", "merge_reference", "reference", "visible",
-           "BAD_SCHEDULE", "BAD_SPEC", "CAPTURING", "COMPILE_ERROR", "DEVICE_ERROR", "INTERNAL", "INVALID_ARGUMENT", "IO",
-           "NO_COMPILER", "NO_DEVICE", "NOT_PREPARED", "OUT_OF_MEMORY", "TEMPLATE_ERROR", "UNKNOWN_ARCH",
+__all__ = ["Engine", "Error", "Launch", "Op", "Param", "Pool", "PoolTensor", "Spec", "Workload", "append_reference",
+           "load", "lowlevel", "map_mask", "merge_reference", "reference", "visible",
+           "BAD_SCHEDULE", "BAD_SPEC", "CAPTURING", "COMPILE_ERROR", "DEVICE_ERROR", "INTERNAL", "INVALID_ARGUMENT",
+           "IO", "NO_COMPILER", "NO_DEVICE", "NOT_PREPARED", "OUT_OF_MEMORY", "TEMPLATE_ERROR", "UNKNOWN_ARCH",
            "UNSUPPORTED"]
