@@ -315,8 +315,8 @@ CASES = {
     "partial_odd": dict(dims=6, dim=(24, 8), norm=True),
     "partial_odd_interleaved": dict(dims=22, style="interleaved", dim=(40, 40)),
     "partial_interleaved": dict(dims=24, style="interleaved", dim=(80, 16), dtype="f32"),
-    "table": dict(table=True, style="interleaved", dims=16, dtype="f32"),
-    "table_half": dict(table=True, norm=True, far=5, slots="mapping"),
+    "table": dict(table=True, style="interleaved", dims=16, dtype="f32", far=-5),  # before its beginning
+    "table_half": dict(table=True, norm=True, far=15),  # beyond its end
     "none": dict(rope=None, slots="lengths"),
     "none_normed": dict(rope=None, norm=True, dim=(72, 72), dtype="f32"),
     "none_map": dict(rope=None),
@@ -332,7 +332,7 @@ CASES = {
     "keys_alone_map": dict(query=False),
     "mla": dict(dim=(576, 512), heads=(3, 1), dims=64, norm=True),
     "wide_heads": dict(dim=(256, 256), heads=(5, 5)),
-    "many_sequences": dict(lens=[(n % 3, n % 3 + n % 7) for n in range(70)], slots="lengths", heads=(1, 1),
+    "many_sequences": dict(lens=[((n + 1) % 3, n % 3 + n % 7 + 2) for n in range(70)], slots="lengths", heads=(1, 1),
                            dim=(8, 8), rope=None),
 }
 
