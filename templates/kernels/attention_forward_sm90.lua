@@ -1,5 +1,5 @@
--- attention_forward_sm90: fused attention for Hopper: TMA, wgmma, mbarriers, one producer thread, one to three consumer
--- warpgroups.
+-- attention_forward_sm90: fused attention for Hopper: TMA, wgmma, mbarriers, one producer thread or warp, one to three
+-- consumer warpgroups.
 --
 -- One block works through tiles of 64 query rows per consumer warpgroup. The producer fetches Q and rings of K and V
 -- tiles by tensor maps; a consumer warpgroup keeps its rows' scores, probabilities and output in registers. The output
@@ -306,9 +306,11 @@ return {
            "what the producer found: a word on every tile of K, and of Q")
     region("mask", m.parts_offset, m.total, s.stages .. " x " .. m.parts .. " numbers for every key of a tile")
     local scores = m.tile_m * s.tile_n
-    lines[#lines + 1] = "roles: one producer thread (" .. b.producer .. " registers), " .. s.warpgroups ..
+    local producer = attention.is_dense(v) and "thread" or "warp"
+    lines[#lines + 1] = "roles: one producer " .. producer .. " (" .. b.producer .. " registers), " .. s.warpgroups ..
       " consumer warpgroups of 64 rows (" .. b.consumer .. ")"
     lines[#lines + 1] = "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials"
+    if m.boxes > 1 then lines[#lines + 1] = ("a tile of K or V: %d boxes of %d keys"):format(m.boxes, m.box_rows) end
     if m.packed then
       lines[#lines + 1] = ("rows of a tile: %d queries of %d heads, %d idle"):format(m.queries, v.group, m.idle_rows)
     end

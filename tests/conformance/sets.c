@@ -281,6 +281,7 @@ static const row sequence90_rows[] = {
     {false, "pages, several tiles in one and several in a tile", MAPPED "{dim=64 sched='warpgroups=1,tile_n=64',dim=72 sched='warpgroups=1,tile_n=48'} dimv=64 hq=2 hk=1 b=5 lq=40 lk=300 seq=ragged_paged {page=8,page=16,page=24,page=32,page=128} order=hnd mask='causal' check=sequences"},
     {false, "as many boxes as lanes, and one", MAPPED "dim=8 hq=2 hk=2 b=5 lq=20 lk=600 sched='warpgroups=1,tile_n=256' seq=ragged_paged {page=8,page=256} mask='true' check=sequences"},
     {false, "pages of odd sizes", SHORT90 "seq=ragged_paged {page=1,page=17,page=20 table=csr} mask='causal' expect=refusal"},
+    {false, "pages of odd sizes, by the next family", "dim=16 hq=4 hk=2 b=7 lq=70 lk=131 seq=ragged_paged {page=1,page=17} mask='causal' check=reference"},
     {false, "default schedules", MAPPED "{dim=64 seq=ragged mask='causal',dim=64 seq=ragged_paged page=16 table=csr mask='true' dtype=f16,dim=128 seq=padded mask='causal',dim=128 seq=ragged_paged page=32 mask='causal',dim=256 seq=ragged_paged page=16 order=hnd mask='window(100, 0)'} hq=2 hk=1 b=5 lq=140 lk=150"},
     {false, "packed groups", MAPPED "dim=16 {hq=8 hk=2,hq=16 hk=1,hq=14 hk=2,hq=32 hk=1,hq=71 hk=1} b=7 lq=50 lk=131 seq={ragged,ragged_paged} mask='causal' sched='warpgroups=2,tile_n=32,pack=1' check=sequences"},
     {false, "O from the registers", SHORT90 "seq={padded,ragged,ragged_paged} {out=same,out=f32} mask='causal' outputs=all sink=mixed sched='warpgroups=1,tile_n=32,pack=0,store=0,o_buffer=0' check=reference"},
