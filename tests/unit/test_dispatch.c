@@ -248,8 +248,8 @@ static void explain_tells_which_and_why(void **state) {
   (void)state;
   explain_says(with_decode, NULL,
                "dispatch\n"
-               "  max_len_q up to 16   attention_decode_sm80, tile_m=16,tile_n=16,warps=8,stages=2,slack=8,blocks=1,"
-               "split=0,together=2\n"
+               "  max_len_q up to 16   attention_decode_sm80, tile_m=16,tile_n=16,warps=8,row_warps=1,stages=6,"
+               "slack=8,blocks=1,split=0,together=2\n"
                "  other calls          attention_forward_sm90\n"
                "  unaligned tensors    attention_forward_sm80, whatever max_len_q\n"
                "  why                  few queries have a kernel: workload speculative has 4 queries\n");
