@@ -5,7 +5,7 @@
 //% local unaligned = request.unaligned
 //% local step_parameter = unaligned and ", long long step" or ""
 //% local step = unaligned and " * step" or nil
-//% local fp8 = variant.dtype_kv == "e4m3"
+//% local scaled = variant.kv_scale == "per_head"
 //% local words = {[16] = "uint4", [8] = "uint2", [4] = "unsigned", [2] = "unsigned short", [1] = "unsigned char"}
 //% header()
 
@@ -269,9 +269,9 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
     //% else
     const int head = row;
     //% end
-    //% if fp8 then
-    //% local plain = (queries and "is_query || " or "") .. "!p." .. tensor .. "_scale"
-    const float inverse = $(plain) ? 1.0f : 1.0f / p.$(tensor)_scale[head * p.$(tensor)_scale_stride_head];
+    //% if scaled then
+    //% local plain = queries and "is_query ? 1.0f : " or ""
+    const float inverse = $(plain)1.0f / p.$(tensor)_scale[head * p.$(tensor)_scale_stride_head];
     //% end
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
@@ -295,7 +295,7 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
       for (int half = 0; half < 2; ++half) {
         const int begin = half == 0 ? chunk.x : chunk.y;
         if (begin < 0) continue;
-        //% if fp8 then
+        //% if scaled then
 #pragma unroll
         for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] *= inverse;
         //% end

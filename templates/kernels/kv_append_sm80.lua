@@ -147,7 +147,7 @@ return {
       add("k_norm", "pointer", "const float *")
       add("epsilon", "f32", "float")
     end
-    if v.dtype_kv == "e4m3" then
+    if v.kv_scale == "per_head" then
       for _, name in ipairs{"k_scale", "v_scale"} do
         add(name, "pointer", "const float *")
         add(name .. "_stride_head", "i64", "long long", "append." .. name .. ".stride.head")
