@@ -102,8 +102,8 @@ struct rotation {
 
 //%   if not rope.table then
 //%     local exact = variant.dtype_q == "f32" or variant.dtype_kv == "f32"
-// Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part is
-// gone, so that what is left is as exact for far positions as for near ones.
+// Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part
+// is gone, so that what is left is as exact for far positions as for near ones.
 static __device__ __forceinline__ void turn(float position, float frequency, float &cosine, float &sine) {
   constexpr float TURNS = $(f32(0.15915494309189535)), TURNS_REST = $(f32(6.420638326565253e-09)); // 1 / (2 pi)
   const float angle = position * frequency, angle_rest = fmaf(position, frequency, -angle);
@@ -321,7 +321,7 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
 }
 
 //% end
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS) qkv_kernel(const __grid_constant__ qkv_params p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;

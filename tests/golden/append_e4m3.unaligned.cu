@@ -420,7 +420,7 @@ static __device__ __forceinline__ void append_v(const qkv_params &p, const token
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS) qkv_kernel(const __grid_constant__ qkv_params p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;
