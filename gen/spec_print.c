@@ -400,6 +400,8 @@ static void print_append_phase(printer *p) {
   put_word(p, "q", spec_dtype_name(s->dtype_q));
   put_word(p, "kv", spec_dtype_name(s->dtype_kv));
   close_object(p);
+  if (s->kv_scale != KV_SCALE_NONE)
+    put_word(p, "kv_scale", "per_head");
   close_object(p);
   put_layout(p);
   put_rope(p, false);

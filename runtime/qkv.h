@@ -551,8 +551,9 @@ typedef struct qkv_append_args {
   qkv_tensor frequencies;      /* optional, f32 [rope.dims / 2], contiguous: in place of those of the spec's theta and
                                   scaling, in radians a position */
   double rope_factor;          /* on cosines and sines; 0: the spec's */
-  qkv_tensor k_scale, v_scale; /* optional, f32 [heads_kv], any stride (0: one for all heads): what e4m3 keys and values
-                                  are divided by before they are stored. What exceeds 448 is stored as that */
+  qkv_tensor k_scale, v_scale; /* f32 [heads_kv], any stride (0: one for all heads), where the spec has kv_scale: what
+                                  keys and values are divided by before they are stored, as attention multiplies by
+                                  them. e4m3 saturates at 448 */
   qkv_tensor cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table, page_indptr;
 } qkv_append_args;
 #define QKV_APPEND_ARGS_INIT                                                                                           \

@@ -114,7 +114,7 @@ static bool is_used(const spec *s, int tensor) {
     return s->rope.given && !s->rope.table;
   case APPEND_K_SCALE:
   case APPEND_V_SCALE:
-    return s->dtype_kv == DTYPE_E4M3;
+    return s->kv_scale != KV_SCALE_NONE;
   case APPEND_CU_SEQLENS_Q:
     return !mapped && s->layout_q == LAYOUT_RAGGED;
   case APPEND_CU_SEQLENS_K:
@@ -128,10 +128,6 @@ static bool is_used(const spec *s, int tensor) {
   default:
     return true;
   }
-}
-
-static bool is_optional(int tensor) {
-  return tensor == APPEND_FREQUENCIES || tensor == APPEND_K_SCALE || tensor == APPEND_V_SCALE;
 }
 
 static const qkv_tensor *tensor_of(const qkv_append_args *args, int tensor) {
@@ -168,7 +164,9 @@ static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, c
   bool empty = false;
   if (t->rank == 0)
     return error_set(QKV_INVALID_ARGUMENT, "%s: is not given; the spec's %s needs it", r->name,
-                     tensor == APPEND_COS_SIN ? "rope.table" : tensor >= APPEND_CU_SEQLENS_Q ? "layout" : "append");
+                     tensor == APPEND_COS_SIN                                      ? "rope.table"
+                     : tensor == APPEND_K_SCALE || tensor == APPEND_V_SCALE ? "kv_scale"
+                     : tensor >= APPEND_CU_SEQLENS_Q ? "layout" : "append");
   if (!dtype_fits(s, r->content, t->dtype, host))
     return wrong_dtype(s, tensor, t->dtype);
   if (t->rank != f->rank)
@@ -322,7 +320,7 @@ qkv_status append_check(const spec *s, const qkv_append_args *args, int host, ap
     status = read_sizes(s, &out->args, sizes);
   for (int t = 0; t < APPEND_TENSORS && status == QKV_OK; t++) {
     const qkv_tensor *tensor = tensor_of(&out->args, t);
-    const bool used = is_used(s, t) && !(is_optional(t) && tensor->rank == 0);
+    const bool used = is_used(s, t) && !(t == APPEND_FREQUENCIES && tensor->rank == 0); /* those of the op */
     out->view.tensors[t] = used ? tensor : &none;
     status = used ? check_tensor(s, t, tensor, sizes, host) : QKV_OK;
   }

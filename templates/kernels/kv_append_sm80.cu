@@ -5,7 +5,7 @@
 //% local unaligned = request.unaligned
 //% local step_parameter = unaligned and ", long long step" or ""
 //% local step = unaligned and " * step" or nil
-//% local fp8 = variant.dtype_kv == "e4m3"
+//% local scaled = variant.kv_scale == "per_head"
 //% local words = {[16] = "uint4", [8] = "uint2", [4] = "unsigned", [2] = "unsigned short", [1] = "unsigned char"}
 //% header()
 
@@ -102,8 +102,8 @@ struct rotation {
 
 //%   if not rope.table then
 //%     local exact = variant.dtype_q == "f32" or variant.dtype_kv == "f32"
-// Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part is
-// gone, so that what is left is as exact for far positions as for near ones.
+// Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part
+// is gone, so that what is left is as exact for far positions as for near ones.
 static __device__ __forceinline__ void turn(float position, float frequency, float &cosine, float &sine) {
   constexpr float TURNS = $(f32(0.15915494309189535)), TURNS_REST = $(f32(6.420638326565253e-09)); // 1 / (2 pi)
   const float angle = position * frequency, angle_rest = fmaf(position, frequency, -angle);
@@ -269,9 +269,9 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
     //% else
     const int head = row;
     //% end
-    //% if fp8 then
-    //% local plain = (queries and "is_query || " or "") .. "!p." .. tensor .. "_scale"
-    const float inverse = $(plain) ? 1.0f : 1.0f / p.$(tensor)_scale[head * p.$(tensor)_scale_stride_head];
+    //% if scaled then
+    //% local plain = queries and "is_query ? 1.0f : " or ""
+    const float inverse = $(plain)1.0f / p.$(tensor)_scale[head * p.$(tensor)_scale_stride_head];
     //% end
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
@@ -295,7 +295,7 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
       for (int half = 0; half < 2; ++half) {
         const int begin = half == 0 ? chunk.x : chunk.y;
         if (begin < 0) continue;
-        //% if fp8 then
+        //% if scaled then
 #pragma unroll
         for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] *= inverse;
         //% end
@@ -321,7 +321,7 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
 }
 
 //% end
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS) qkv_kernel(const __grid_constant__ qkv_params p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;

@@ -74,9 +74,10 @@ return {
   },
 
   defaults = function(v)
-    local m = layout(v, {rows = 2})
-    local warps = math.min(m.shares, 8)
-    return {rows = 2, warps = warps, tokens = warps > 4 and 1 or warps > 2 and 2 or warps > 1 and 4 or 8}
+    local one = layout(v, {rows = 1})
+    local rows = math.max(one.qk.steps, one.v.steps) > 1 and 1 or 2 -- long rows fill the registers
+    local warps = math.min(layout(v, {rows = rows}).shares, 8)
+    return {rows = rows, warps = warps, tokens = warps > 4 and 1 or warps > 2 and 2 or warps > 1 and 4 or 8}
   end,
 
   check = function(v, s)
@@ -147,7 +148,7 @@ return {
       add("k_norm", "pointer", "const float *")
       add("epsilon", "f32", "float")
     end
-    if v.dtype_kv == "e4m3" then
+    if v.kv_scale == "per_head" then
       for _, name in ipairs{"k_scale", "v_scale"} do
         add(name, "pointer", "const float *")
         add(name .. "_stride_head", "i64", "long long", "append." .. name .. ".stride.head")

@@ -180,8 +180,7 @@ struct rotation {
 };
 
 // Cosine and sine of position * frequency. The product, in turns, is held as a sum of two floats until its whole part
-//     is
-// gone, so that what is left is as exact for far positions as for near ones.
+// is gone, so that what is left is as exact for far positions as for near ones.
 static __device__ __forceinline__ void turn(float position, float frequency, float &cosine, float &sine) {
   constexpr float TURNS = 0x1.45f306p-3f, TURNS_REST = 0x1.b9391p-28f; // 1 / (2 pi)
   const float angle = position * frequency, angle_rest = fmaf(position, frequency, -angle);
@@ -345,7 +344,7 @@ static __device__ __forceinline__ void append_v(const qkv_params &p, const token
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS) qkv_kernel(const __grid_constant__ qkv_params p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;

@@ -12,6 +12,7 @@
 //   dtype:
 //     q: f16
 //     kv: e4m3
+//   kv_scale: per_head
 // layout:
 //   q: ragged
 //   kv:
@@ -340,7 +341,7 @@ static __device__ __forceinline__ void append_qk(const qkv_params &p, const toke
     const bool is_query = row < HEADS_Q;
     const int head = is_query ? row : row - HEADS_Q;
     if (!is_query && !place.kept) continue;
-    const float inverse = is_query || !p.k_scale ? 1.0f : 1.0f / p.k_scale[head * p.k_scale_stride_head];
+    const float inverse = is_query ? 1.0f : 1.0f / p.k_scale[head * p.k_scale_stride_head];
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int unit = LANES * step + member;
@@ -395,7 +396,7 @@ static __device__ __forceinline__ void append_v(const qkv_params &p, const token
     const int row = first_row + n * GROUPS;
     if (row >= ROWS_V) break;
     const int head = row;
-    const float inverse = !p.v_scale ? 1.0f : 1.0f / p.v_scale[head * p.v_scale_stride_head];
+    const float inverse = 1.0f / p.v_scale[head * p.v_scale_stride_head];
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int unit = LANES * step + member;
@@ -412,7 +413,7 @@ static __device__ __forceinline__ void append_v(const qkv_params &p, const token
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS) qkv_kernel(const __grid_constant__ qkv_params p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;

@@ -106,10 +106,12 @@ class Case:
 
     def __init__(self, *, heads=(4, 2), dim=(32, 32), dtype="f16", kv=None, layout=("ragged", "page", 4, "nhd", "rows"),
                  rope="theta: 500", dims=None, style="half", table=False, norm=False, slots="mapping", query=True,
-                 lens=((3, 7), (0, 5), (5, 5), (1, 12)), wide=False, seed=1, far=0):
+                 lens=((3, 7), (0, 5), (5, 5), (1, 12)), wide=False, seed=1, far=0,
+                 scaled=False):
         self.random = numpy.random.default_rng(seed)
         self.heads, self.dim, self.dtype, self.kv_dtype = heads, dim, dtype, kv or dtype
         self.layout, self.dims, self.interleaved = layout, dims or dim[0], style == "interleaved"
+        self.scaled = scaled
         self.slots, self.norm, self.query, self.table, self.rope = slots, norm, query, table, rope
         if layout[0] == "dense":
             lens = [(3, k) for _, k in lens]
@@ -132,6 +134,7 @@ class Case:
         kv = kind if kind != "page" else "{paged: {page: %d, order: %s, table: %s}}" % rest
         lines = ["qkvc: 1", "name: appended", "attention:", "  heads: {q: %d, kv: %d}" % self.heads,
                  "  dim: {qk: %d, v: %d}" % self.dim, "  dtype: {q: %s, kv: %s}" % (self.dtype, self.kv_dtype),
+                 "  kv_scale: %s" % ("per_head" if self.scaled else "none"),
                  "layout: {q: %s, kv: %s}" % (self.layout[0], kv)]
         if self.rope:
             how = "table: true" if self.table else self.rope
@@ -203,7 +206,7 @@ class Case:
             self.args["k_norm"] = self.random.uniform(0.5, 2, dqk).astype("float32")
             if self.query:
                 self.args["q_norm"] = self.random.uniform(0.5, 2, dqk).astype("float32")
-        if self.kv_dtype == "e4m3":
+        if self.scaled:
             self.args["k_scale"] = self.random.uniform(0.005, 2, hk).astype("float32")
             self.args["v_scale"] = numpy.broadcast_to(numpy.float32([0.25]), (hk,))
 
@@ -236,9 +239,10 @@ class Case:
             if name in rows and self.rope:
                 rows[name] = turned(rows[name], *self.angles(), self.dims, self.interleaved)
         for name in "kv":
+            if self.scaled:
+                rows[name] = rows[name] / self.args[name + "_scale"].astype("float64")[:, None]
             if self.kv_dtype == "e4m3":
-                scale = self.args[name + "_scale"].astype("float64")[:, None]
-                rows[name] = numpy.clip(rows[name] / scale, -448, 448)
+                rows[name] = numpy.clip(rows[name], -448, 448)
         return rows
 
     def rows_of(self, cache):
@@ -326,8 +330,10 @@ CASES = {
     "bf16_to_f16": dict(dtype="bf16", kv="f16", norm=True),
     "bf16_to_f32": dict(dtype="bf16", kv="f32", dim=(48, 16)),
     "e4m3": dict(dtype="bf16", kv="e4m3", norm=True),
-    "e4m3_f16": dict(kv="e4m3", dim=(40, 40), slots="positions"),
-    "e4m3_f32": dict(dtype="f32", kv="e4m3", dims=6, dim=(16, 16), slots="lengths", query=False),
+    "e4m3_scaled": dict(dtype="bf16", kv="e4m3", norm=True, scaled=True),
+    "scaled": dict(scaled=True),
+    "e4m3_f16": dict(kv="e4m3", dim=(40, 40), slots="positions", scaled=True),
+    "e4m3_f32": dict(dtype="f32", kv="e4m3", scaled=True, dims=6, dim=(16, 16), slots="lengths", query=False),
     "keys_alone": dict(query=False, slots="lengths", norm=True),
     "keys_alone_map": dict(query=False),
     "mla": dict(dim=(576, 512), heads=(3, 1), dims=64, norm=True),
@@ -352,10 +358,9 @@ def test_e4m3_rounds_as_the_hardware(arch, tmp_path):
     case = Case(kv="e4m3", rope=None, query=False, heads=(8, 8), dim=(128, 128), layout=("ragged", "ragged"),
                 lens=[(64, 64)])
     everything = numpy.arange(65536, dtype="uint16").view("float16").reshape(64, 8, 128)
-    scales = numpy.broadcast_to(numpy.float32([1]), (8,))
     with qkv.Engine("emu", arch=arch, cache_dir=str(tmp_path)) as engine:
         _ops.clear()
-        (_, got, _), (_, reference, _) = run(engine, case, k=everything, v=everything, k_scale=scales, v_scale=scales)
+        (_, got, _), (_, reference, _) = run(engine, case, k=everything, v=everything)
         assert ("cvt.rn.satfinite.e4m3x2" in engine.generate(case.spec, phase="append")) == (arch == "sm_90a")
         _ops.clear()
     grid = decode(numpy.arange(127, dtype="uint8"), "e4m3")
@@ -480,7 +485,7 @@ def test_in_place(emu):
 
 def test_any_alignment_and_strides(emu):
     """Elements apart, odd addresses, keys and values in one allocation."""
-    for changes in dict(norm=True), dict(kv="e4m3", dtype="bf16"), dict(style="interleaved", dtype="f32"):
+    for changes in dict(norm=True), dict(kv="e4m3", dtype="bf16", scaled=True), dict(style="interleaved", dtype="f32"):
         case = Case(**changes)
         apart = run(emu, case)[0]
         loose = {}
@@ -549,17 +554,6 @@ def test_far_positions_are_exact(emu):
         case.check(*results, before)
 
 
-def test_scale_of_e4m3_is_optional(emu):
-    case = Case(kv="e4m3")
-    arguments = {name: value for name, value in case.args.items() if name not in ("k_scale", "v_scale")}
-    one = dict(case.args, k_scale=numpy.ones(2, "float32"), v_scale=numpy.ones(2, "float32"))
-    results = []
-    for args in arguments, one:
-        caches = {name: args[name].copy() for name in ("k_cache", "v_cache")}
-        results.append((prepared(emu, case).append(**dict(args, **caches)), caches["k_cache"], caches["v_cache"]))
-    same(*results)
-
-
 # ---- With attention ----
 
 @pytest.mark.parametrize("slots", ["mapping", "lengths"])
@@ -603,6 +597,32 @@ append: {norm: rms, slots: %s}
                              *(numpy.ascontiguousarray(t[None], "float32") for t in (q, k, rows[b]["v"])))[0]
         got = numpy.concatenate(outputs[b]).astype("float64")
         assert numpy.abs(got - want).max() < 4e-3
+    append.close(), attend.close()
+
+
+def test_append_then_attention_through_scaled_bytes(emu):
+    """What an append divides by, attention multiplies by: a cache of e4m3 is as good as its three bits."""
+    text = """qkvc: 1
+name: bytes
+attention: {heads: {q: 4, kv: 2}, dim: 32, dtype: {q: f16, kv: e4m3, out: f16}, kv_scale: per_head, mask: causal}
+layout: {q: ragged, kv: {paged: {page: 4, order: nhd}}}
+rope: {theta: 500}
+append: {slots: lengths}
+"""
+    random, total = numpy.random.default_rng(9), 11
+    rows = {name: encode(random.normal(size=(total, heads, 32)), "f16") for name, heads in zip("qkv", (4, 2, 2))}
+    caches = {name: numpy.full((4, 4, 2, 32), 127, "uint8") for name in ("k_cache", "v_cache")}  # NaN
+    arrays = {"cu_seqlens_q": numpy.array([0, total], "int32"), "seqlens_k": numpy.array([total], "int32"),
+              "page_table": numpy.array([[2, 0, 3]], "int32")}
+    scales = {"k_scale": numpy.float32([0.02, 0.3]), "v_scale": numpy.float32([0.01, 2])}
+    append, attend = (emu.prepare(text, phase=phase, batch=1, len_q=16, len_k=16) for phase in ("append", "prefill"))
+    q = append.append(**rows, **caches, **arrays, **scales)
+    got = attend(q, *caches.values(), **arrays, **scales).astype("float64")
+    angles = numpy.arange(total)[:, None] * base(500, 32)
+    q, k = (turned(decode(rows[name], "f16"), numpy.cos(angles), numpy.sin(angles), 32, False) for name in "qk")
+    want = qkv.reference("qkvc: 1\nname: t\nattention: {heads: {q: 4, kv: 2}, dim: 32, dtype: f32, mask: causal}\n",
+                         *(numpy.ascontiguousarray(t[None], "float32") for t in (q, k, rows["v"])))[0]
+    assert numpy.linalg.norm(got - want) / numpy.linalg.norm(want) < 0.05
     append.close(), attend.close()
 
 

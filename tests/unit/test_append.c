@@ -131,6 +131,7 @@ static const struct {
     {"dtype", "{q: bf16, kv: f32}", true},
     {"dtype", "{q: bf16, kv: e4m3}", true},
     {"dtype", "{q: bf16, kv: bf16, out: f32}", false},
+    {"dtype", "{q: bf16, kv: bf16}\n  kv_scale: per_head", true},
     {"mask", "q - k < 5", false},
     {"layout", "{q: dense, kv: {paged: {page: 16}}}", true},
     {"layout", "{q: ragged, kv: {paged: {page: 32}}}", true},
