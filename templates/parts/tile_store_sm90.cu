@@ -46,7 +46,7 @@ static __device__ __forceinline__ void store_output(
     const int rows = clamp_length(view.len_q - $(first), $(o_rows)), token = view.first_q + $(first);
     //% end
 #pragma unroll
-    for (int panel = 0; panel < V_PANELS; ++panel)
+    for (int panel = 0; panel < $(ragged_q and "(rows > 0 ? V_PANELS : 0)" or "V_PANELS"); ++panel)
       //% if ragged_q and packed then
       tma_store_5d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row.head(), $(o_rows) - rows, token + rows,
                    h / GROUP);

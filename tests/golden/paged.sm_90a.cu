@@ -803,7 +803,7 @@ static __device__ __forceinline__ void store_output(
   if (lane == 0) {
     const int rows = clamp_length(view.len_q - warp_row, 16), token = view.first_q + warp_row;
 #pragma unroll
-    for (int panel = 0; panel < V_PANELS; ++panel)
+    for (int panel = 0; panel < (rows > 0 ? V_PANELS : 0); ++panel)
       tma_store_4d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, 16 - rows, token + rows, h);
     bulk_commit();
   }

@@ -950,7 +950,7 @@ static __device__ __forceinline__ void store_output(
   if (lane == 0) {
     const int rows = clamp_length(view.len_q - warp_row.query(), 4), token = view.first_q + warp_row.query();
 #pragma unroll
-    for (int panel = 0; panel < V_PANELS; ++panel)
+    for (int panel = 0; panel < (rows > 0 ? V_PANELS : 0); ++panel)
       tma_store_5d(&p.o_map, slab + panel * O_PANEL, panel * V_WIDTH, warp_row.head(), 4 - rows, token + rows,
                    h / GROUP);
     bulk_commit();
