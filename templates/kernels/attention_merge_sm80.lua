@@ -1,8 +1,8 @@
 -- attention_merge_sm80: results over disjoint keys become the one over all of them. From sm_80 on.
 --
 -- A thread has a chunk of a row's columns and goes through the states twice: for the greatest LSE, then for the
--- weighted sum, in the order in which they are given. What is merged how often, and in which format, a call says: one kernel
--- serves all numbers of states.
+-- weighted sum, in the order in which they are given. What is merged how often, and in which format, a call says: one
+-- kernel serves all numbers of states.
 
 local threads = 256
 

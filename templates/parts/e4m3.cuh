@@ -1,8 +1,8 @@
 //%% e4m3 to wider formats, without a table or a conversion instruction (sm_80 has none).
 //%%
 //%% The exponent and fraction of an e4m3, placed below the sign of a wider format where its own begin, are there the
-//%% same number, but for the difference of the biases, a power of 2: one product is exact, subnormals included. The code
-//%% of NaN, all ones, gives what it would be among the numbers: 480.
+//%% same number, but for the difference of the biases, a power of 2: one product is exact, subnormals included. The
+//%% code of NaN, all ones, gives what it would be among the numbers: 480.
 //% piece("e4m3_to_f32", function()
 // Exact; 0x7f, by the format NaN, gives 480, and 0xff -480.
 static __device__ __forceinline__ float e4m3_to_f32(unsigned char bits) {

@@ -53,12 +53,13 @@ extern "C" __global__ void __launch_bounds__(32) qkv_plan_counts(const __grid_co
   const int lane = threadIdx.x;
   tile_visits visits = {0, 0x7fffffff, 0};
   tile_walk walk = start_walk(p, row_begin, $(view.argument), h, hk, b, lane);
-  while (walk.more()) { // a word, from the last to the first
+  for (;;) { // a word, from the last to the first
+    find_tiles(p, walk, row_begin, $(view.argument), h, hk, b, lane);
+    if (!walk.more()) break;
     visits.count += population_count(walk.visited);
     visits.begin = 32 * walk.word + 31 - leading_zeros(walk.visited & -walk.visited);
     visits.end = max(visits.end, walk.tile() + 1);
     walk.visited = 0;
-    find_tiles(p, walk, row_begin, $(view.argument), h, hk, b, lane);
   }
   //% else
   const tile_range range = visible_tiles(p, row_begin, $(view.argument), h, hk, b);

@@ -1,6 +1,7 @@
 //%% Tickets of packed queries: a ticket stands for a tile of rows that a sequence has, whatever the declared maxima
-//%% are. The producer's warp finds it by counting tiles, 32 sequences at a time from where it stands; tickets only grow,
-//%% and so do tiles, until the next heads begin. Consumers are told the work's number, which decodes without a search.
+//%% are. The producer's warp finds it by counting tiles, 32 sequences at a time from where it stands; tickets only
+//%% grow, and so do tiles, until the next heads begin. Consumers are told the work's number, which decodes without a
+//%% search.
 //% local packed = kernel.layout.packed
 //% local queries, heads = packed and "TILE_QUERIES" or "TILE_M", packed and "HEADS_KV" or "HEADS_Q"
 //% local together = schedule.l2_mib > 0

@@ -10,6 +10,7 @@ class MergeCall:
     """The arguments of one merge as C structures, with everything that must stay alive beside them."""
 
     function = "qkv_merge"
+    partial = False  # every element of the outputs is written
 
     def __init__(self, spec, states, outputs, stream=None):
         self.views, self.states = {}, (c.State * len(states))()
