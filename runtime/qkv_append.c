@@ -1,25 +1,12 @@
 /* qkv_append.c: new keys and values into the cache: the launch path, which like attention's only fills a struct. */
 #include "append.h"
 
-/* 16-byte aligned, with rows that are; see is_aligned of qkv_attention.c. */
-static bool is_aligned(const qkv_tensor *t) {
-  const int size = dtype_size(t->dtype), dim = t->rank - 1;
-  if (t->rank == 0)
-    return true;
-  if ((uintptr_t)t->data % 16 || t->stride[dim] != 1)
-    return false;
-  for (int d = 0; d < dim; d++)
-    if (t->shape[d] > 1 && (t->stride[d] % 16) * size % 16)
-      return false;
-  return true;
-}
-
 /* The kernel for the tensors; *out NULL after an error. */
 static qkv_status choose_kernel(const qkv_op *op, const call_view *call, const op_kernel **out) {
   static const char *const names[] = {"q", "k", "v", "q_out", "k_cache", "v_cache"}; /* by number */
   *out = op->primary;
   for (int t = APPEND_Q; t <= APPEND_V; t++) {
-    if (is_aligned(call->tensors[t]))
+    if (call->tensors[t]->rank == 0 || call_is_aligned(call->tensors[t], -1, 0)) /* rank 0: not part of the call */
       continue;
     *out = op->other;
     if (!op->other)

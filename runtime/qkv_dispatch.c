@@ -75,9 +75,7 @@ qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_
   return status;
 }
 
-/* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
- * tokens: a tile forms the addresses of rows past the end, too, for copies of no bytes. */
-static int is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {
+int call_is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {
   const int size = dtype_size(t->dtype), dim = t->rank - 1;
   if ((uintptr_t)t->data % 16 || (t->stride[dim] != 1 && t->shape[dim] > 1))
     return 0;
@@ -94,7 +92,7 @@ static int is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {
 /* The first of q k v o that the kernel cannot take; -1: none. */
 static int misaligned(const qkv_op *op, const op_kernel *k, const call_view *call) {
   for (int t = TENSOR_Q; k->manifest.aligned16 && t <= TENSOR_O; t++)
-    if (!is_aligned(call->tensors[t], call_token_axis(op->spec->parsed, t), k->has_maps))
+    if (!call_is_aligned(call->tensors[t], call_token_axis(op->spec->parsed, t), k->has_maps))
       return t;
   return -1;
 }

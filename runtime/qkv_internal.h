@@ -175,6 +175,9 @@ int64_t dispatch_few(const spec *s);
  * none. `reason` says why it has one, or none. */
 qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
                                   char reason[DISPATCH_REASON]);
+/* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
+ * tokens (token_axis; -1: none): a tile forms the addresses of rows past the end, too, for copies of no bytes. */
+int call_is_aligned(const qkv_tensor *t, int token_axis, int has_maps);
 /* Which of the op's kernels a call takes: a function of its maximum of queries and of its tensors' alignment. */
 qkv_status dispatch_choose(const qkv_op *op, const call_view *call, const op_kernel **out);
 

@@ -12,7 +12,6 @@ before anything is timed.
 Writes CSV with --csv. Needs a GPU and torch."""
 
 import argparse
-import csv
 import pathlib
 import sys
 
@@ -24,7 +23,7 @@ for folder in (ROOT / "tools", ROOT / "tools" / "python"):
 import torch  # noqa: E402
 
 import qkv  # noqa: E402
-from bench import rounds, stats  # noqa: E402
+from bench import report, rounds, stats  # noqa: E402
 from bench.machine import Machine  # noqa: E402
 from bench.timing import Replayed  # noqa: E402
 
@@ -192,14 +191,9 @@ def main():
         torch.cuda.empty_cache()
         rows.append(dict(sequences=sequences, new=new, heads_q=options.heads_q, heads_kv=options.heads_kv,
                          dim=options.dim, kv=options.kv, slots=options.slots, **found))
-        print(" ".join("%s=%s" % (key, "%.4g" % value if isinstance(value, float) else value)
-                       for key, value in rows[-1].items()), flush=True)
+        print(report.words(rows[-1]), flush=True)
     if options.csv:
-        fields = list(dict.fromkeys(key for row in rows for key in row))
-        with open(options.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(rows)
+        report.write_csv(options.csv, rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ is a Triton kernel that reads as many bytes and keeps nothing: `bandwidth` is it
 that does not say reuse_plan. Writes CSV with --csv. Needs a GPU, torch and Triton."""
 
 import argparse
-import csv
 import pathlib
 import sys
 
@@ -27,7 +26,7 @@ import triton.language as tl  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 
 import qkv  # noqa: E402
-from bench import peers, rounds, stats  # noqa: E402
+from bench import peers, report, rounds, stats  # noqa: E402
 from bench.machine import Machine  # noqa: E402
 from bench.timing import Replayed  # noqa: E402
 
@@ -258,14 +257,9 @@ def main():
                 found = {"failed": str(error).splitlines()[0]}
             torch.cuda.empty_cache()
             rows.append(dict(batch=batch, length=length, heads_q=heads_q, heads_kv=heads_kv, dim=options.dim, **found))
-            print(" ".join("%s=%s" % (key, "%.4g" % value if isinstance(value, float) else value)
-                           for key, value in rows[-1].items()), flush=True)
+            print(report.words(rows[-1]), flush=True)
     if options.csv:
-        fields = list(dict.fromkeys(key for row in rows for key in row))
-        with open(options.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(rows)
+        report.write_csv(options.csv, rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ are of medians of rounds, with their 10th and 90th percentile. Results are check
 --planning instead times what 131072 tokens need before the first call: our map of tiles, FlexAttention's block mask."""
 
 import argparse
-import csv
 import os
 import sys
 import time
@@ -21,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import qkv  # noqa: E402
 import torch  # noqa: E402
-from bench import rounds, stats  # noqa: E402
+from bench import report, rounds, stats  # noqa: E402
 from bench.machine import Machine  # noqa: E402
 from bench.timing import Replayed  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
@@ -237,14 +236,9 @@ def main():
         except (qkv.Error, RuntimeError) as error:
             found = {"failed": str(error).splitlines()[0]}
         rows.append(dict(case=name, **found))
-        print(name, " ".join("%s=%s" % (key, "%.4g" % value if isinstance(value, float) else value)
-                             for key, value in found.items()), flush=True)
+        print(name, report.words(found), flush=True)
     if options.csv:
-        fields = list(dict.fromkeys(key for row in rows for key in row))
-        with open(options.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(rows)
+        report.write_csv(options.csv, rows)
 
 
 if __name__ == "__main__":

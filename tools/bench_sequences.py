@@ -12,7 +12,6 @@ in a random order. Every layout is first checked against the dense kernel, seque
 Needs a GPU and torch."""
 
 import argparse
-import csv
 import pathlib
 import sys
 
@@ -24,7 +23,7 @@ for folder in (ROOT / "tools", ROOT / "tools" / "python"):
 import torch  # noqa: E402
 
 import qkv  # noqa: E402
-from bench import rounds, stats  # noqa: E402
+from bench import report, rounds, stats  # noqa: E402
 from bench.machine import Machine  # noqa: E402
 from bench.timing import Replayed  # noqa: E402
 
@@ -202,14 +201,9 @@ def main():
             found = {"failed": str(error).splitlines()[0]}
         torch.cuda.empty_cache()
         rows.append(dict(lengths=text, heads="%d/%d" % options.heads, dim=options.dim, **found))
-        print(" ".join("%s=%s" % (key, "%.4g" % value if isinstance(value, float) else value)
-                       for key, value in rows[-1].items()), flush=True)
+        print(report.words(rows[-1]), flush=True)
     if options.csv:
-        fields = list(dict.fromkeys(key for row in rows for key in row))
-        with open(options.csv, "w", newline="") as file:
-            writer = csv.DictWriter(file, fields)
-            writer.writeheader()
-            writer.writerows(rows)
+        report.write_csv(options.csv, rows)
 
 
 if __name__ == "__main__":

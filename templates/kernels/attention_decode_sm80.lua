@@ -63,10 +63,9 @@ return {
       if is_bytes(v) and v["dim_" .. dim] % 16 > 0 then
         return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is no multiple of 16, as e4m3 needs"
       end
-      if v["dim_" .. dim] > 256 then
-        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
-      end
     end
+    reason = attention.refuse_wide(v)
+    if reason then return false, reason end
     if mask.walk or mask.dilation then return false, "attention.mask: the tiles of keys that rows see are no range" end
     return true
   end,

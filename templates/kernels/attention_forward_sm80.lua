@@ -53,12 +53,8 @@ return {
     if v.dtype_q ~= v.dtype_kv then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
     end
-    for _, dim in ipairs{"qk", "v"} do
-      if v["dim_" .. dim] > 256 then
-        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
-      end
-    end
-    return true
+    reason = attention.refuse_wide(v)
+    return reason == nil, reason
   end,
 
   axes = {

@@ -149,12 +149,8 @@ return {
     if v.dtype_out ~= "f32" and v.dtype_out ~= v.dtype_q then
       return false, "attention.dtype.out: " .. v.dtype_out .. " with q " .. v.dtype_q .. " is not supported"
     end
-    for _, dim in ipairs{"qk", "v"} do
-      if v["dim_" .. dim] > 256 then
-        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is over the limit of 256"
-      end
-    end
-    return true
+    reason = attention.refuse_wide(v)
+    return reason == nil, reason
   end,
 
   axes = {

@@ -127,6 +127,15 @@ function attention.refuse(v, dtypes, sequences, more)
   return nil
 end
 
+-- Why a family whose rows of the output stay in registers cannot do the dimensions of `v`, or nil.
+function attention.refuse_wide(v)
+  for _, dim in ipairs{"qk", "v"} do
+    local size = v["dim_" .. dim]
+    if size > 256 then return ("attention.dim.%s: %d is over the limit of 256"):format(dim, size) end
+  end
+  return nil
+end
+
 -- Whether some tiles may be known to need no mask.
 function attention.free_tiles(mask)
   return mask.walk ~= false or mask.form == "all" or (mask.form == "rows" and mask.exact)

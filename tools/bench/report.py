@@ -25,6 +25,21 @@ class Writer:
         self.file.flush()
 
 
+def write_csv(path, rows):
+    """Rows of any columns at once; a column stands where its key first occurs."""
+    fields = list(dict.fromkeys(key for row in rows for key in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, fields)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def words(row):
+    """A row in a line: key=value of all its columns."""
+    return " ".join("%s=%s" % (key, "%.4g" % value if isinstance(value, float) else value)
+                    for key, value in row.items())
+
+
 def timing_columns(slices, reading, flops):
     """Columns of one contestant from its slices, the combined reading of the machine (or None) and the operations of
     one launch (or None)."""
