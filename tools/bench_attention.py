@@ -70,7 +70,7 @@ class Run:
         torch = self.torch
         return dict(gpu=self.engine.device.name, driver=self.machine.driver if self.machine else "",
                     torch=torch.__version__, cudnn=torch.backends.cudnn.version() or "" if self.on_gpu else "",
-                    qkv=qkv.lowlevel.library().qkv_version().decode())
+                    qkv=qkv.lowlevel.libqkv().qkv_version().decode())
 
     def job(self, case, schedule):
         """None for the cache means the library's own folder, which both processes then find."""

@@ -305,9 +305,9 @@ def test_host_time_of_a_call(engine, kind):
     if kind == "paged":
         arrays["page_table"] = torch.arange(8, dtype=torch.int32, device="cuda").reshape(2, 4)
     launch = op.bind(q, k, v, **arrays)
-    call, handle, args = qkv.lowlevel.library().qkv_attention, op.handle, ctypes.byref(launch._call.args)
+    call, handle, args = qkv.lowlevel.libqkv().qkv_attention, op.handle, ctypes.byref(launch._call.args)
     stream, best = torch.cuda.current_stream().cuda_stream, float("inf")
-    noop = qkv.lowlevel.library().qkv_status_name
+    noop = qkv.lowlevel.libqkv().qkv_status_name
     for _ in range(50):  # batches short enough for the driver's queue
         torch.cuda.synchronize()
         start = time.perf_counter()

@@ -23,7 +23,7 @@ def test_python_blocks(path, tmp_path):
 
 def test_c_blocks(tmp_path):
     from qkv import _library
-    library = pathlib.Path(_library.library()._name).resolve()
+    library = pathlib.Path(_library.libqkv()._name).resolve()
     blocks = re.findall(r"^```c\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.S | re.M)
     assert blocks
     for number, block in enumerate(blocks):

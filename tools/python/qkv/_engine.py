@@ -72,7 +72,7 @@ class Spec(_Handle):
     def __init__(self, source):
         pointer = c_void_p()
         c.call("qkv_spec_check", c.encode(source), 0, byref(pointer))
-        lib = c.library()
+        lib = c.libqkv()
         self._own(pointer, lib.qkv_spec_free)
         info = c.SpecInfo()
         lib.qkv_spec_get_info(pointer, byref(info))
@@ -156,7 +156,7 @@ class Engine(_Handle):
                             debug_checks=int(debug_checks), log=self._log)
         pointer = c_void_p()
         c.call("qkv_open", byref(options), byref(pointer))
-        self._own(pointer, c.library().qkv_close)
+        self._own(pointer, c.libqkv().qkv_close)
         self._launches, self._ops, self._pools = weakref.WeakSet(), weakref.WeakSet(), weakref.WeakSet()
         info = c.DeviceInfo()
         c.call("qkv_device_get_info", pointer, byref(info))
@@ -175,13 +175,13 @@ class Engine(_Handle):
     def counters(self):
         """compiles, cache_hits, cache_errors, launches since the engine was opened."""
         counters = c.Counters()
-        c.library().qkv_get_counters(self.handle, byref(counters))
+        c.libqkv().qkv_get_counters(self.handle, byref(counters))
         return SimpleNamespace(**{name: getattr(counters, name) for name, _ in c.Counters._fields_[1:]})
 
     @property
     def cache_path(self):
         """The cache directory in use, "" when the cache is memory only."""
-        return c.library().qkv_cache_path(self.handle).decode()
+        return c.libqkv().qkv_cache_path(self.handle).decode()
 
     def prepare(self, spec, *, batch=0, len_q=0, len_k=0, aligned_only=False, family=None, phase=None, schedule=None):
         """All slow work: render, compile or read the cache, load. Returns an Op.
@@ -359,7 +359,7 @@ class Launch:
         pointer = c_void_p()
         c.call("qkv_alloc", self._op.engine.handle, size, byref(pointer))
         # Freed with this object, which keeps the op and so the engine alive; Engine.close frees it before.
-        self._buffers.append(weakref.finalize(self, c.library().qkv_free, self._op.engine.handle, pointer))
+        self._buffers.append(weakref.finalize(self, c.libqkv().qkv_free, self._op.engine.handle, pointer))
         return pointer.value
 
     def _stage(self, tensors, outputs):
@@ -481,9 +481,9 @@ class Op(_Handle):
         self.engine, self.spec = engine, spec
         pointer = c_void_p()
         c.call("qkv_prepare", engine.handle, spec.handle, byref(limits), byref(pointer))
-        self._own(pointer, c.library().qkv_op_free)
+        self._own(pointer, c.libqkv().qkv_op_free)
         engine._ops.add(self)
-        self.workspace_bytes = c.library().qkv_workspace_size(pointer)
+        self.workspace_bytes = c.libqkv().qkv_workspace_size(pointer)
 
     def bind(self, q, k, v, *, out=None, lse=None, lse_with_sink=None, sink=None, stream=None, workspace=None,
              params=None, reuse_plan=False, **more):
@@ -615,7 +615,7 @@ def map_mask(spec, len_q, len_k, tile, *, batch=1, entry=0, head=0, params=None,
         return SimpleNamespace(planned=planned, actual=actual, visible=found.visible,
                                analysis=ctypes.string_at(found.analysis).decode(), dilation=found.dilation)
     finally:
-        c.library().qkv_mask_map_free(byref(found))
+        c.libqkv().qkv_mask_map_free(byref(found))
 
 
 def reference(spec, q, k, v, *, out=None, lse=None, lse_with_sink=None, sink=None, params=None, **more):

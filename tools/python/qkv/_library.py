@@ -252,7 +252,7 @@ def _open():
 _library = None
 
 
-def library():
+def libqkv():
     """The loaded library; loading happens at the first use, so that `import qkv` works without one."""
     global _library
     if _library is None:
@@ -262,7 +262,7 @@ def library():
 
 def call(name, *arguments):
     """Calls a function that returns a qkv_status; raises Error with the library's message unless it is QKV_OK."""
-    lib = library()
+    lib = libqkv()
     status = getattr(lib, name)(*arguments)
     if status != OK:
         message = lib.qkv_last_error(None).decode("utf-8", "replace")
@@ -276,7 +276,7 @@ def take_string(pointer):
     try:
         return ctypes.string_at(pointer.value).decode("utf-8", "replace")
     finally:
-        library().qkv_string_free(pointer)
+        libqkv().qkv_string_free(pointer)
 
 
 def encode(text):

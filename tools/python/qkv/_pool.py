@@ -54,7 +54,7 @@ class Pool(_Handle):
                                 max_len=max_len, tile=tile, max_bytes=max_bytes, granule=granule)
         spec, pointer = _as_spec(spec), c_void_p()
         c.call("qkv_pool_open", engine.handle, spec.handle, byref(options), byref(pointer))
-        self._own(pointer, c.library().qkv_pool_free)
+        self._own(pointer, c.libqkv().qkv_pool_free)
         self.engine, self.layers = engine, layers
         engine._pools.add(self)
 
