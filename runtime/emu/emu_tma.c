@@ -118,6 +118,8 @@ static uint32_t swizzle(uint32_t offset, int bytes) {
   return offset ^ (((offset >> 7) & mask) << 4);
 }
 
+/* A box that is wholly outside of its tensor moves nothing, but the H200 touches the map's base for it, whatever the
+ * coordinates: an illegal address where a map's base lies before memory that begins there. */
 static void check_box(const bulk_copy *c, const emu_actor *actor, emu_effect effect) {
   if (!c->map.rank) {
     effect_global(actor, c->from, c->bytes, 16, effect);
@@ -125,11 +127,16 @@ static void check_box(const bulk_copy *c, const emu_actor *actor, emu_effect eff
   }
   unsigned char *at;
   int skip;
+  bool outside = true;
   for (int row = 0; row < box_rows(&c->map); row++) {
     int inside = row_inside(c, row, &at, &skip);
+    outside &= inside == 0;
     if (inside)
       effect_global(actor, at, inside, c->map.element_bytes, effect);
   }
+  if (outside && !memory_contains(c->map.base, 16))
+    fault_raise(EMU_FAULT_TENSOR_MAP, "%s: no part of the box lies in the tensor, and the map's base is no device memory",
+                actor->name);
 }
 
 /* ---- Loads ---- */

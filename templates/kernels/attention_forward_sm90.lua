@@ -133,11 +133,6 @@ return {
   supports = function(v, request)
     local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
     if reason then return false, reason end
-    -- On an H200 one batch of lengths from 1 to 8192 ended in an illegal address that neither the emulator nor the
-    -- conformance sets on that GPU show. Until it is understood nobody gets this by default.
-    if not attention.is_dense(v) and not request.named then
-      return false, "layout: sequences by tensor maps are on trial, and only for those who name the family"
-    end
     if v.layout_kv == "paged" and v.page_size % BOX_ROWS ~= 0 then
       return false, ("layout.kv.paged.page: %d is no multiple of the %d rows that a box of a page has at least")
         :format(v.page_size, BOX_ROWS)

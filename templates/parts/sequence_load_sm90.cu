@@ -12,6 +12,8 @@
 //% local copy = packed and "tma_load_5d" or "tma_load_4d"
 // Boxes end where a sequence does. Their maps know a token as (row of the box, token): fetched at row ROWS - n and at
 // token t + n, a box of ROWS rows begins with token t, and its rows from n on lie outside of the map and become zero.
+// No box lies outside as a whole: for such a one the hardware looks at the map's base, which is before the tensor. So a
+// tile is loaded only where it has a key, and its boxes behind the last key hold keys that have weights of zero there.
 
 // The rows of a tile of Q into its ring, once the place is free.
 static __device__ __forceinline__ void load_query(
@@ -43,14 +45,15 @@ static __device__ __forceinline__ void load_$(load.name)(
   const unsigned full = shared + $(letter)_FULL + 8 * ring.stage();
   //% if boxes > 1 then
   const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES + lane * BOX_ROWS * $(dim)_ROW_BYTES;
-  const int k = tile * TILE_N + lane * BOX_ROWS; // the box's first key
-  const int rows = lane < BOXES ? clamp_length(view.len_k - k, BOX_ROWS) : 0;
+  const int first = tile * TILE_N, own = first + lane * BOX_ROWS;
+  const int k = lane < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
+  const int rows = min(view.len_k - k, BOX_ROWS);
   //% else
   const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES;
-  const int k = tile * TILE_N, rows = clamp_length(view.len_k - k, BOX_ROWS);
+  const int k = tile * TILE_N, rows = min(view.len_k - k, BOX_ROWS);
   //% end
   //% if paged then
-  const int page = rows > 0 ? key_page(view, k) : 0; // the answer arrives while the place is waited for
+  const int page = key_page(view, k); // the answer arrives while the place is waited for
   //% end
   //% if boxes > 1 then
   mbar_wait(shared + $(letter)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);

@@ -642,6 +642,8 @@ static __device__ __forceinline__ unsigned take_work(
 
 // Boxes end where a sequence does. Their maps know a token as (row of the box, token): fetched at row ROWS - n and at
 // token t + n, a box of ROWS rows begins with token t, and its rows from n on lie outside of the map and become zero.
+// No box lies outside as a whole: for such a one the hardware looks at the map's base, which is before the tensor. So a
+// tile is loaded only where it has a key, and its boxes behind the last key hold keys that have weights of zero there.
 
 // The rows of a tile of Q into its ring, once the place is free.
 static __device__ __forceinline__ void load_query(
@@ -665,7 +667,7 @@ static __device__ __forceinline__ void load_key(
     const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
   const unsigned full = shared + K_FULL + 8 * ring.stage();
   const unsigned to = shared + K_OFFSET + ring.stage() * K_BYTES;
-  const int k = tile * TILE_N, rows = clamp_length(view.len_k - k, BOX_ROWS);
+  const int k = tile * TILE_N, rows = min(view.len_k - k, BOX_ROWS);
   if (lane == 0) {
     mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
     mbar_arrive_expect_tx(full, K_BYTES); // what a box fills with zeros counts, too
@@ -682,7 +684,7 @@ static __device__ __forceinline__ void load_value(
     const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
   const unsigned full = shared + V_FULL + 8 * ring.stage();
   const unsigned to = shared + V_OFFSET + ring.stage() * V_BYTES;
-  const int k = tile * TILE_N, rows = clamp_length(view.len_k - k, BOX_ROWS);
+  const int k = tile * TILE_N, rows = min(view.len_k - k, BOX_ROWS);
   if (lane == 0) {
     mbar_wait(shared + V_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
     mbar_arrive_expect_tx(full, V_BYTES); // what a box fills with zeros counts, too

@@ -61,8 +61,8 @@ static const struct {
      .schedule = "warpgroups=1,tile_n=32,scheduler=3,l2_mib=4"},
     {.spec = "documents", .variety = "sm_90a", .arch = "sm_90a", /* a walk over a map; the mask's numbers come beside K */
      .schedule = "warpgroups=1,tile_n=32"},
-    {.spec = "ragged", .variety = "sm_90a", .arch = "sm_90a", .family = "attention_forward_sm90"}, /* boxes end */
-    {.spec = "paged", .variety = "sm_90a", .arch = "sm_90a", .family = "attention_forward_sm90", /* several of them to a tile of keys */
+    {.spec = "ragged", .variety = "sm_90a", .arch = "sm_90a"}, /* boxes that end where a sequence does */
+    {.spec = "paged", .variety = "sm_90a", .arch = "sm_90a", /* several of them to a tile of keys */
      .schedule = "warpgroups=1,tile_n=64,scheduler=1,l2_mib=0,pack=0"},
 };
 enum { GOLDEN_COUNT = sizeof goldens / sizeof goldens[0] };

@@ -120,7 +120,7 @@ static const struct subject {
     {"the same, planned before", DOCUMENTS, MAX_Q, true, 1, 4, -1},
     {"decode, padded", "  mask: causal\nlayout: {q: dense, kv: padded}\n", 1, false, 1, 0, 1},
     {"decode, paged", "  mask: causal\nlayout: {q: dense, kv: {paged: {page: 16}}}\n", 4, false, 1, 0, 1},
-    {"prefill, paged", "  mask: causal\nlayout: {q: dense, kv: {paged: {page: 16}}}\n", MAX_Q, false, 1, 0, 0},
+    {"prefill, paged", "  mask: causal\nlayout: {q: dense, kv: {paged: {page: 16}}}\n", MAX_Q, false, 1, 4, 1},
 };
 
 typedef struct served {
