@@ -18,6 +18,8 @@
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local by_warp = mask.walk or view.sequences -- who produces; else one thread
+//% local producers = by_warp and "< " .. 32 * schedule.loaders or "== 0"
+//% local takers = schedule.loaders > 1 and " + " .. schedule.loaders - 1 or "" -- of a work's number, beside consumers
 //% local found = variant.layout_q == "ragged" and layout.tickets > 0
 //% header()
 
@@ -282,32 +284,41 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
   }
 }
 //% elseif view.sequences then
-// One warp fetches the tiles of Q, K and V that the consumers will ask for, in their order.
+//%   local pairs_of_warps = schedule.loaders > 2
+//%   local finds, argument = found and "loader == 0" or "threadIdx.x == 0", found and ", lane" or ""
+//%   if pairs_of_warps then
+// Four warps fetch the tiles that the consumers will ask for, in their order: two K, two V, each its share of a tile's
+// boxes, and the first one Q. It finds the work, the others take it as the consumers do.
+//%   else
+// One warp fetches the tiles of Q and K that the consumers will ask for, in their order, another one those of V. The
+// first finds the work, the other takes it as the consumers do.
+//%   end
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
-  ring<STAGES> key_ring, value_ring;
+  ring<STAGES> tile_ring;
   work_queue queue;
-  const int lane = threadIdx.x;
+  const int loader = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+  const int box = $(pairs_of_warps and "2 * lane + loader / 2" or "lane");
   for (;;) {
-    //% if found then
-    const unsigned number = hand_out_work(p, shared, queue, lane);
-    //% else
     unsigned number = 0;
-    if (lane == 0) number = hand_out_work(p, shared, queue);
+    if ($(finds)) number = hand_out_work(p, shared, queue$(argument));
+    if (loader > 0) number = take_work(p, shared, queue, lane);
     number = warp_uniform(number);
-    //% end
     if (number >= work_count(p)) break;
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
     const sequence_view view = view_sequence(p, work.b);
     const tile_range tiles = visible_tiles(p, work.row_begin, view, work.h, hk, work.b);
-    for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
-      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, view, lane);
-      if (tile == tiles.begin - 1 && lane == 0) ask_for_work(p, queue);
-      if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, $(query_head), view, lane);
-      else
-        load_value(p, shared, value_ring, tile + 1, hk, view, lane);
+    if (loader % 2 == 1) {
+      for (int tile = tiles.end - 1; tile >= tiles.begin; --tile)
+        load_value(p, shared, tile_ring, tile, hk, view, box);
+    } else {
+      for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) {
+        if (tile == tiles.begin - 1 && threadIdx.x == 0) ask_for_work(p, queue);
+        if (tile >= tiles.begin) load_key(p, shared, tile_ring, tile, hk, view, box);
+        if (tile == tiles.end - 1$(pairs_of_warps and " && loader == 0" or ""))
+          load_query(p, shared, query_ring, work.row_begin, $(query_head), view, lane);
+      }
     }
   }
 }
@@ -491,7 +502,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
       //% if cluster then
       mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS * CLUSTER + CLUSTER - 1); // warps and other producers
       //% else
-      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
+      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS$(takers)); // warps
       //% end
     }
     //% end
@@ -508,7 +519,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   //% end
   if (warpgroup == 0) {
     registers_decrease_$(budget.producer)();
-    if (threadIdx.x $(by_warp and "< 32" or "== 0")) produce(p, shared);
+    if (threadIdx.x $(producers)) produce(p, shared);
   } else {
     registers_increase_$(budget.consumer)();
     consume(p, shared, warpgroup - 1);

@@ -122,6 +122,13 @@ local function fit_rows(v, len_q, s)
   return s
 end
 
+-- A warp for K and one for V wait for places of their own, and none keeps the other waiting. A warp starts one copy
+-- after the other; many small ones are sooner started by two. For dense tensors that gains nothing.
+local function loaders(v, s)
+  if mask.walk or attention.is_dense(v) then return 1 end
+  return layout(v, s).boxes >= 8 and 4 or 2
+end
+
 return {
   name = "attention_forward_sm90",
   summary = "fused forward, TMA, wgmma, warp-specialised",
@@ -177,6 +184,8 @@ return {
      meaning = "a tile's rows are 0: queries of one head; 1: queries times the heads that share a KV head"},
     {name = "cluster", values = {1, 2},
      meaning = "blocks with neighbouring tiles of rows; 2: each fetches half of every K and V tile, for both"},
+    {name = "loaders", values = {1, 2, 4},
+     meaning = "warps that fetch tiles; of sequences 2: one K and one V; 4: two of each, which share boxes"},
   },
 
   -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
@@ -189,15 +198,16 @@ return {
     local dense = attention.is_dense(v) -- sequences differ in length, whatever their mask
     local uneven = not dense or not has_even_rows() and (mask.walk ~= false or bounds > 0)
     local short = dense and request.len_q > 0 and request.len_q <= 1024
-    local counts = dense and mask.growth == "unknown" and request.len_q > 0 and
-      (request.batch > 0 or not v.mask_symbols.b)
+    local counts = dense and mask.growth == "unknown" and mask.walk ~= "intervals" and request.len_q > 0 and
+      (request.batch > 0 or not v.mask_symbols.b) -- intervals: no faster for it, and without it nothing is planned
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
-                 l2_mib = 0, pack = 0, cluster = 1}
+                 l2_mib = 0, pack = 0, cluster = 1, loaders = 1}
       if uneven and not short then s.scheduler, s.l2_mib = counts and 3 or 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       if mask.walk then s.carry = 0 end
+      s.loaders = loaders(v, s)
       return fit_rows(v, request.len_q, s)
     end
     -- An element's own load takes registers and instructions, and the tensor core waits for it whatever the tile.
@@ -223,10 +233,11 @@ return {
     local list = {}
     for _, try in ipairs{{2, 96}, {2, 80}, {2, 64}, {2, 48}, {2, 32}, {1, 64}, {1, 32}} do
       for o_buffer = 0, 1 do
-        list[#list + 1] = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0,
-                           slack = 8, q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0,
-                           o_buffer = o_buffer, store = 1, scheduler = 1, l2_mib = 0,
-                           pack = 0, cluster = 1}
+        local s = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
+                   q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0, o_buffer = o_buffer, store = 1,
+                   scheduler = 1, l2_mib = 0, pack = 0, cluster = 1}
+        s.loaders = loaders(v, s)
+        list[#list + 1] = s
       end
     end
     return list
@@ -271,6 +282,12 @@ return {
       return false, "scheduler = 3 needs " .. (s.l2_mib == 0 and "l2_mib of at least 4" or "cluster = 1")
     end
     if s.scheduler == 3 and not attention.is_dense(v) then return false, "scheduler = 3 needs dense tensors" end
+    local one_loader = mask.walk or attention.is_dense(v)
+    if one_loader and s.loaders > 1 then
+      return false, "loaders > 1 needs sequences, and a mask whose tiles of keys are one range"
+    end
+    if not one_loader and s.loaders == 1 then return false, "loaders = 1 needs dense tensors, or a mask to walk" end
+    if s.loaders > 2 and m.boxes == 1 then return false, "loaders = 4 needs tiles of keys in several pages" end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
   end,

@@ -1,5 +1,5 @@
-//%% Tiles of Q, K and V of sequences into shared memory, ring by ring. All lanes of the producer's warp call; a lane
-//%% fetches a box, so that a tile of keys may lie in several pages.
+//%% Tiles of Q, K and V of sequences into shared memory, ring by ring. All lanes of a producer's warp call; a lane
+//%% fetches one box of a tile of keys, which may lie in several pages; several warps may share its boxes.
 //% local ragged_q, kv, packed = variant.layout_q == "ragged", variant.layout_kv, kernel.layout.packed
 //% local paged, boxes = kv == "paged", kernel.layout.boxes
 //% local query_bytes = packed and "QK_PANELS * TILE_ROWS * QK_ROW_BYTES" or "QK_PANELS * Q_PANEL"
@@ -9,6 +9,7 @@
 //% elseif paged then token, outer = "k % PAGE + rows", ", page" end
 //% local rows_of_query = ragged_q and queries .. " - rows, view.first_q + row_begin + rows, head" or
 //%   "row_begin, head, view.b"
+//% local several = schedule.loaders > 2
 //% local copy = packed and "tma_load_5d" or "tma_load_4d"
 // Boxes end where a sequence does. Their maps know a token as (row of the box, token): fetched at row ROWS - n and at
 // token t + n, a box of ROWS rows begins with token t, and its rows from n on lie outside of the map and become zero.
@@ -39,14 +40,18 @@ static __device__ __forceinline__ void load_query(
 //% local map_rank = kv == "ragged" and "4d" or "5d"
 //% for _, load in ipairs(loads) do
 //%   local letter, dim = load.letter, load.dim
+//%   if boxes > 1 then
+// A tile of $(letter) into its ring, once the place is free: each thread its box.
+//%   else
 // A tile of $(letter) into its ring, once the place is free.
+//%   end
 static __device__ __forceinline__ void load_$(load.name)(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
+    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int box) {
   const unsigned full = shared + $(letter)_FULL + 8 * ring.stage();
   //% if boxes > 1 then
-  const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES + lane * BOX_ROWS * $(dim)_ROW_BYTES;
-  const int first = tile * TILE_N, own = first + lane * BOX_ROWS;
-  const int k = lane < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
+  const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES + box * BOX_ROWS * $(dim)_ROW_BYTES;
+  const int first = tile * TILE_N, own = first + box * BOX_ROWS;
+  const int k = box < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
   const int rows = min(view.len_k - k, BOX_ROWS);
   //% else
   const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES;
@@ -57,11 +62,14 @@ static __device__ __forceinline__ void load_$(load.name)(
   //% end
   //% if boxes > 1 then
   mbar_wait(shared + $(letter)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
-  if (lane == 0) mbar_arrive_expect_tx(full, $(letter)_BYTES); // what a box fills with zeros counts, too
+  //%   if several then
+  // Boxes of other warps may land before: the phase lasts until this arrival.
+  //%   end
+  if (box == 0) mbar_arrive_expect_tx(full, $(letter)_BYTES); // what a box fills with zeros counts, too
   warp_sync();
-  if (lane < BOXES) {
+  if (box < BOXES) {
   //% else
-  if (lane == 0) {
+  if (box == 0) {
     mbar_wait(shared + $(letter)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
     mbar_arrive_expect_tx(full, $(letter)_BYTES); // what a box fills with zeros counts, too
   //% end

@@ -29,7 +29,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=1,tile_n=64,stages=3,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1
+//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1,loaders=4
 // resources: 73856 bytes of shared memory, 256 threads, about 255 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  16384   2 x 64 rows of 1 x 128 bytes, swizzled
@@ -516,19 +516,20 @@ static __device__ __forceinline__ void load_query(
   ring.advance();
 }
 
-// A tile of K into its ring, once the place is free.
+// A tile of K into its ring, once the place is free: each thread its box.
 static __device__ __forceinline__ void load_key(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
+    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int box) {
   const unsigned full = shared + K_FULL + 8 * ring.stage();
-  const unsigned to = shared + K_OFFSET + ring.stage() * K_BYTES + lane * BOX_ROWS * QK_ROW_BYTES;
-  const int first = tile * TILE_N, own = first + lane * BOX_ROWS;
-  const int k = lane < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
+  const unsigned to = shared + K_OFFSET + ring.stage() * K_BYTES + box * BOX_ROWS * QK_ROW_BYTES;
+  const int first = tile * TILE_N, own = first + box * BOX_ROWS;
+  const int k = box < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
   const int rows = min(view.len_k - k, BOX_ROWS);
   const int page = key_page(view, k); // the answer arrives while the place is waited for
   mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
-  if (lane == 0) mbar_arrive_expect_tx(full, K_BYTES); // what a box fills with zeros counts, too
+  // Boxes of other warps may land before: the phase lasts until this arrival.
+  if (box == 0) mbar_arrive_expect_tx(full, K_BYTES); // what a box fills with zeros counts, too
   warp_sync();
-  if (lane < BOXES) {
+  if (box < BOXES) {
 #pragma unroll
     for (int panel = 0; panel < QK_PANELS; ++panel)
       tma_load_5d_evict_last(to + panel * K_PANEL, &p.k_map, full,
@@ -537,19 +538,20 @@ static __device__ __forceinline__ void load_key(
   ring.advance();
 }
 
-// A tile of V into its ring, once the place is free.
+// A tile of V into its ring, once the place is free: each thread its box.
 static __device__ __forceinline__ void load_value(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
+    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int box) {
   const unsigned full = shared + V_FULL + 8 * ring.stage();
-  const unsigned to = shared + V_OFFSET + ring.stage() * V_BYTES + lane * BOX_ROWS * V_ROW_BYTES;
-  const int first = tile * TILE_N, own = first + lane * BOX_ROWS;
-  const int k = lane < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
+  const unsigned to = shared + V_OFFSET + ring.stage() * V_BYTES + box * BOX_ROWS * V_ROW_BYTES;
+  const int first = tile * TILE_N, own = first + box * BOX_ROWS;
+  const int k = box < BOXES && own < view.len_k ? own : first; // behind the last key: the tile's first box again
   const int rows = min(view.len_k - k, BOX_ROWS);
   const int page = key_page(view, k); // the answer arrives while the place is waited for
   mbar_wait(shared + V_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
-  if (lane == 0) mbar_arrive_expect_tx(full, V_BYTES); // what a box fills with zeros counts, too
+  // Boxes of other warps may land before: the phase lasts until this arrival.
+  if (box == 0) mbar_arrive_expect_tx(full, V_BYTES); // what a box fills with zeros counts, too
   warp_sync();
-  if (lane < BOXES) {
+  if (box < BOXES) {
 #pragma unroll
     for (int panel = 0; panel < V_PANELS; ++panel)
       tma_load_5d_evict_last(to + panel * V_PANEL, &p.v_map, full,
@@ -948,28 +950,34 @@ static __device__ __forceinline__ void last_output(consumer &c) {
   take_output(c);
 }
 
-// One warp fetches the tiles of Q, K and V that the consumers will ask for, in their order.
+// Four warps fetch the tiles that the consumers will ask for, in their order: two K, two V, each its share of a tile's
+// boxes, and the first one Q. It finds the work, the others take it as the consumers do.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
-  ring<STAGES> key_ring, value_ring;
+  ring<STAGES> tile_ring;
   work_queue queue;
-  const int lane = threadIdx.x;
+  const int loader = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+  const int box = 2 * lane + loader / 2;
   for (;;) {
     unsigned number = 0;
-    if (lane == 0) number = hand_out_work(p, shared, queue);
+    if (threadIdx.x == 0) number = hand_out_work(p, shared, queue);
+    if (loader > 0) number = take_work(p, shared, queue, lane);
     number = warp_uniform(number);
     if (number >= work_count(p)) break;
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
     const sequence_view view = view_sequence(p, work.b);
     const tile_range tiles = visible_tiles(p, work.row_begin, view, work.h, hk, work.b);
-    for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
-      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, view, lane);
-      if (tile == tiles.begin - 1 && lane == 0) ask_for_work(p, queue);
-      if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, work.h, view, lane);
-      else
-        load_value(p, shared, value_ring, tile + 1, hk, view, lane);
+    if (loader % 2 == 1) {
+      for (int tile = tiles.end - 1; tile >= tiles.begin; --tile)
+        load_value(p, shared, tile_ring, tile, hk, view, box);
+    } else {
+      for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) {
+        if (tile == tiles.begin - 1 && threadIdx.x == 0) ask_for_work(p, queue);
+        if (tile >= tiles.begin) load_key(p, shared, tile_ring, tile, hk, view, box);
+        if (tile == tiles.end - 1 && loader == 0)
+          load_query(p, shared, query_ring, work.row_begin, work.h, view, lane);
+      }
     }
   }
 }
@@ -1030,7 +1038,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   block_sync();
   if (warpgroup == 0) {
     registers_decrease_56();
-    if (threadIdx.x < 32) produce(p, shared);
+    if (threadIdx.x < 128) produce(p, shared);
   } else {
     registers_increase_240();
     consume(p, shared, warpgroup - 1);

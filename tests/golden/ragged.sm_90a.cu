@@ -25,7 +25,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=3,tile_n=128,stages=3,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1
+//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1,loaders=2
 // resources: 172200 bytes of shared memory, 512 threads, about 128 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  49152   2 x 192 rows of 1 x 128 bytes, swizzled
@@ -664,11 +664,11 @@ static __device__ __forceinline__ void load_query(
 
 // A tile of K into its ring, once the place is free.
 static __device__ __forceinline__ void load_key(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
+    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int box) {
   const unsigned full = shared + K_FULL + 8 * ring.stage();
   const unsigned to = shared + K_OFFSET + ring.stage() * K_BYTES;
   const int k = tile * TILE_N, rows = min(view.len_k - k, BOX_ROWS);
-  if (lane == 0) {
+  if (box == 0) {
     mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
     mbar_arrive_expect_tx(full, K_BYTES); // what a box fills with zeros counts, too
 #pragma unroll
@@ -681,11 +681,11 @@ static __device__ __forceinline__ void load_key(
 
 // A tile of V into its ring, once the place is free.
 static __device__ __forceinline__ void load_value(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int lane) {
+    const qkv_params &p, unsigned shared, ring<STAGES> &ring, int tile, int head, const sequence_view &view, int box) {
   const unsigned full = shared + V_FULL + 8 * ring.stage();
   const unsigned to = shared + V_OFFSET + ring.stage() * V_BYTES;
   const int k = tile * TILE_N, rows = min(view.len_k - k, BOX_ROWS);
-  if (lane == 0) {
+  if (box == 0) {
     mbar_wait(shared + V_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
     mbar_arrive_expect_tx(full, V_BYTES); // what a box fills with zeros counts, too
 #pragma unroll
@@ -1099,26 +1099,34 @@ static __device__ __forceinline__ void last_output(consumer &c) {
   take_output(c);
 }
 
-// One warp fetches the tiles of Q, K and V that the consumers will ask for, in their order.
+// One warp fetches the tiles of Q and K that the consumers will ask for, in their order, another one those of V. The
+// first finds the work, the other takes it as the consumers do.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
-  ring<STAGES> key_ring, value_ring;
+  ring<STAGES> tile_ring;
   work_queue queue;
-  const int lane = threadIdx.x;
+  const int loader = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
+  const int box = lane;
   for (;;) {
-    const unsigned number = hand_out_work(p, shared, queue, lane);
+    unsigned number = 0;
+    if (loader == 0) number = hand_out_work(p, shared, queue, lane);
+    if (loader > 0) number = take_work(p, shared, queue, lane);
+    number = warp_uniform(number);
     if (number >= work_count(p)) break;
     const work_item work = work_of(p, number);
     const int hk = work.h / GROUP;
     const sequence_view view = view_sequence(p, work.b);
     const tile_range tiles = visible_tiles(p, work.row_begin, view, work.h, hk, work.b);
-    for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
-      if (tile >= tiles.begin) load_key(p, shared, key_ring, tile, hk, view, lane);
-      if (tile == tiles.begin - 1 && lane == 0) ask_for_work(p, queue);
-      if (tile == tiles.end - 1)
-        load_query(p, shared, query_ring, work.row_begin, hk, view, lane);
-      else
-        load_value(p, shared, value_ring, tile + 1, hk, view, lane);
+    if (loader % 2 == 1) {
+      for (int tile = tiles.end - 1; tile >= tiles.begin; --tile)
+        load_value(p, shared, tile_ring, tile, hk, view, box);
+    } else {
+      for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) {
+        if (tile == tiles.begin - 1 && threadIdx.x == 0) ask_for_work(p, queue);
+        if (tile >= tiles.begin) load_key(p, shared, tile_ring, tile, hk, view, box);
+        if (tile == tiles.end - 1)
+          load_query(p, shared, query_ring, work.row_begin, hk, view, lane);
+      }
     }
   }
 }
@@ -1181,14 +1189,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
     }
     for (int n = 0; n < TICKETS; ++n) {
       mbar_init(shared + TICKET_FULL + 8 * n, 1);
-      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
+      mbar_init(shared + TICKET_EMPTY + 8 * n, 4 * WARPGROUPS + 1); // warps
     }
     fence_mbar_init();
   }
   block_sync();
   if (warpgroup == 0) {
     registers_decrease_32();
-    if (threadIdx.x < 32) produce(p, shared);
+    if (threadIdx.x < 64) produce(p, shared);
   } else {
     registers_increase_160();
     consume(p, shared, warpgroup - 1);
