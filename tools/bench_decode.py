@@ -12,6 +12,7 @@ is a Triton kernel that reads as many bytes and keeps nothing: `bandwidth` is it
 that does not say reuse_plan. Writes CSV with --csv. Needs a GPU, torch and Triton."""
 
 import argparse
+import itertools
 import pathlib
 import sys
 
@@ -158,14 +159,14 @@ class Bench:
                     found[name + "_wrong"] = difference
         if not self.options.schedule:
             contestants["ours_first"] = self.ours(text, sets, None, reuse=False)[1]
-        for page in self.options.page:
-            kv = "{paged: {page: %d, order: nhd}}" % page
-            spec = self.spec(heads_q, heads_kv, dim, kv)
-            launches, contestants["page_%d" % page] = self.paged(spec, sets, None, page)
+        for page, schedule in itertools.product(self.options.page, self.options.schedule or [None]):
+            name = "page_%d" % page + (schedule and "_" + schedule or "")
+            spec = self.spec(heads_q, heads_kv, dim, "{paged: {page: %d, order: nhd}}" % page)
+            launches, contestants[name] = self.paged(spec, sets, schedule, page)
             launches[0]()
             result = launches[0].result
             other = (result[0] if isinstance(result, tuple) else result).float()
-            found["page_%d_difference" % page] = ((other - wanted).norm() / wanted.norm()).item()
+            found[name + "_difference"] = ((other - wanted).norm() / wanted.norm()).item()
         contestants["read"] = [reader(k, v, self.kept) for q, k, v in sets]
         if self.options.mask != "causal" or self.options.sink or self.options.kv != "bf16":
             self.options.peers = []

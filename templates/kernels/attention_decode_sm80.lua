@@ -92,8 +92,9 @@ return {
   defaults = function(v, arch, request)
     local dim, rows = math.max(v.dim_qk, v.dim_v), v.group * math.max(request.len_q, 1)
     local row_warps = math.min(ceil_div(rows, 16), 8)
-    local row_bytes = (is_bytes(v) and 1 or 2) * dim -- short rows take more warps that are at work on them
-    local key_warps = row_warps > 5 and 1 or math.max((row_bytes <= 128 and 8 or 4) // row_warps, 2)
+    local row_bytes = (is_bytes(v) and 1 or 2) * dim -- of short rows: more warps that are at work on them
+    local many = row_bytes <= 128 or v.layout_kv == "paged" -- pages: looking them up takes more warps
+    local key_warps = row_warps > 5 and 1 or math.max((many and (is_bytes(v) and 12 or 8) or 4) // row_warps, 2)
     local tile_n = key_warps == 1 and 32 or 16
     local slice = (is_bytes(v) and 1 or 2) * tile_n * (v.dim_qk + v.dim_v)
     local stages = math.min(math.max(1 + ceil_div(64 << 10, key_warps * slice), 2), 6)

@@ -29,12 +29,12 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=16,tile_n=16,warps=8,row_warps=1,stages=6,slack=8,blocks=1,split=0,together=2
-// resources: 112128 bytes of shared memory, 256 threads, about 96 registers a thread
+// schedule: tile_m=16,tile_n=16,warps=12,row_warps=1,stages=5,slack=8,blocks=1,split=0,together=2
+// resources: 143616 bytes of shared memory, 384 threads, about 96 registers a thread
 // shared memory, bytes:
-//   K and V      0 .. 98304   8 x 6 x 16 rows of 80 and 48 elements
-//   merge        98304 .. 112128   references and sums, then the output, of 8 rows of every warp
-// roles: 8 warps, 1 of them to a slice, which they load and multiply; together they merge and store
+//   K and V      0 .. 122880   12 x 5 x 16 rows of 80 and 48 elements
+//   merge        122880 .. 143616   references and sums, then the output, of 8 rows of every warp
+// roles: 12 warps, 1 of them to a slice, which they load and multiply; together they merge and store
 // a slice: 57344 FLOPs, 256 exponentials
 
 constexpr int HEADS_KV = 2;
@@ -47,9 +47,9 @@ constexpr int TILE_M = 16; // rows of a tile: queries times heads, heads innermo
 constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may belong to
 constexpr int TILE_N = 16; // keys of a slice
 constexpr int PAGE = 16; // keys of a page
-constexpr int STAGES = 6;
-constexpr int WARPS = 8;
-constexpr int KEY_WARPS = 8; // slices that a block works on at a time
+constexpr int STAGES = 5;
+constexpr int WARPS = 12;
+constexpr int KEY_WARPS = 12; // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
 constexpr int BLOCKS_PER_SM = 1;
 constexpr int TOGETHER = 2; // KV heads whose blocks walk through the keys side by side
@@ -95,10 +95,10 @@ static __device__ __forceinline__ void cp_async_wait_0() {
   asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-// cp.async.wait_group: all but the newest 4 groups have landed. |
+// cp.async.wait_group: all but the newest 3 groups have landed. |
 // one thread; others need a barrier | sm_80
-static __device__ __forceinline__ void cp_async_wait_4() {
-  asm volatile("cp.async.wait_group 4;" ::: "memory");
+static __device__ __forceinline__ void cp_async_wait_3() {
+  asm volatile("cp.async.wait_group 3;" ::: "memory");
 }
 
 // ex2.approx.ftz.f32: 2^x, relative error about 2^-22; -inf gives 0. | one thread | sm_80
@@ -1030,7 +1030,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     const float k_scale = p.k_scale[work.hk * p.k_scale_stride_head];
 
     for (int slice = segment.begin + warp; slice < segment.end; slice += KEY_WARPS) {
-      cp_async_wait_4(); // this thread's part of the slice has landed
+      cp_async_wait_3(); // this thread's part of the slice has landed
       warp_sync(); // and the other lanes'; all are done with the stage that is loaded next
       const unsigned key = ring + stage * SLICE_BYTES, value = key + K_BYTES;
       const int next_stage = stage == 0 ? STAGES - 1 : stage - 1;
