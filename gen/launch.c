@@ -78,13 +78,15 @@ static void read_rule(lua_State *L, const char *where, const char *key, int coun
 
 static void read_launch(lua_State *L, const char *where, manifest_launch *launch) {
   read_known_keys(L, -1, where,
-                  (const char *const[]){"entry", "block", "shared_bytes", "grid", "blocks_per_sm", "cluster", "plans", NULL});
+                  (const char *const[]){"entry", "block", "shared_bytes", "grid", "blocks_per_sm", "cluster", "plans",
+                                        "early", NULL});
   read_string(L, -1, where, "entry", launch->entry, sizeof launch->entry, false);
   launch->block = read_int(L, -1, where, "block", 1, 1 << 20);
   launch->shared_bytes = read_int(L, -1, where, "shared_bytes", 0, 1 << 30);
   launch->blocks_per_sm = read_optional_int(L, -1, where, "blocks_per_sm", 0, 64, 0);
   launch->cluster = read_optional_int(L, -1, where, "cluster", 1, MANIFEST_MAX_CLUSTER, 1);
   launch->plans = read_optional_int(L, -1, where, "plans", 0, 1, 0);
+  launch->early = read_optional_int(L, -1, where, "early", 0, 1, 0);
   read_rule(L, where, "grid", read_list(L, -1, where, "grid", MANIFEST_MAX_FACTORS), &launch->grid);
 }
 

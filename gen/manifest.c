@@ -1,6 +1,6 @@
 /* manifest.c: the text form of a manifest and the sizes it rules.
  *
- *   manifest 4
+ *   manifest 5
  *   family attention_forward_sm80
  *   variant 0123456789abcdef0123456789abcdef
  *   schedule tile_m=128,tile_n=64          ("-" when the family has no axes)
@@ -104,13 +104,13 @@ static void write_rule(const manifest_rule *rule, text *out) {
 }
 
 void manifest_write(const manifest *m, text *out) {
-  text_printf(out, "manifest 4\nfamily %s\nvariant %s\nschedule %s\narch %s\ndilation %s\naligned16 %d\nparams_size %d\n",
+  text_printf(out, "manifest 5\nfamily %s\nvariant %s\nschedule %s\narch %s\ndilation %s\naligned16 %d\nparams_size %d\n",
               m->family, m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, *m->dilation ? m->dilation : "-",
               m->aligned16, m->params_size);
   for (int n = 0; n < m->nlaunches; n++) {
     const manifest_launch *l = &m->launches[n];
-    text_printf(out, "launch %s %d %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster,
-                l->plans);
+    text_printf(out, "launch %s %d %d %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster,
+                l->plans, l->early);
     write_rule(&l->grid, out);
   }
   for (int n = 0; n < m->nregions; n++) {
@@ -192,9 +192,10 @@ static void read_launch(reader *r, manifest *m) {
   launch->blocks_per_sm = read_number(r);
   launch->cluster = read_number(r);
   launch->plans = read_number(r);
+  launch->early = read_number(r);
   read_rule(r, &launch->grid);
   r->bad = r->bad || launch->block < 1 || launch->cluster < 1 || launch->cluster > MANIFEST_MAX_CLUSTER ||
-           launch->plans < 0 || launch->plans > 1;
+           launch->plans < 0 || launch->plans > 1 || launch->early < 0 || launch->early > 1;
 }
 
 static void read_region(reader *r, manifest *m) {

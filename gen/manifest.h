@@ -59,6 +59,7 @@ typedef struct manifest_launch {
   manifest_rule grid;        /* clusters in x; grid.y = grid.z = 1 */
   int blocks_per_sm;         /* > 0: a persistent kernel; the grid is at most this many blocks for every SM */
   int cluster;               /* blocks of a cluster; 1: the grid counts blocks */
+  int early;                 /* 1: may start before the kernel ahead of it ends; waits by grid_dependency_wait */
 } manifest_launch;
 
 /* A part of the workspace: `bytes` times the rule, at an offset aligned to 256. */

@@ -59,10 +59,10 @@ enum { CUDA_MEMORY_DEVICE = 2 };
 enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
 
 /* CUlaunchAttribute and CUlaunchConfig of cuLaunchKernelEx. */
-enum { CUDA_LAUNCH_CLUSTER_DIMENSION = 4 };
+enum { CUDA_LAUNCH_CLUSTER_DIMENSION = 4, CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6 };
 typedef struct CUlaunchAttribute {
   int id;
-  _Alignas(8) unsigned value[16]; /* of a union of 64 bytes: the cluster's x, y, z */
+  _Alignas(8) unsigned value[16]; /* of a union of 64 bytes: the cluster's x, y, z; 1 */
 } CUlaunchAttribute;
 typedef struct CUlaunchConfig {
   unsigned grid[3], block[3], shared_bytes;

@@ -31,6 +31,7 @@ typedef struct device_launch {
   const void *params;    /* the parameter struct */
   size_t params_size;
   int cluster;           /* blocks of a cluster, a divisor of the grid, at most 8; 0 and 1: no clusters */
+  bool early;            /* blocks may start while the kernel before still runs: the kernel waits for it by itself */
 } device_launch;
 
 /* What the compiler reports of one entry. registers < 0: unknown. The last two lines count its messages. */

@@ -417,17 +417,23 @@ static qkv_status enter_loaded(const cuda_device *d, device_kernel *k, qkv_strea
   return status;
 }
 
-static qkv_status launch_clusters(const cuda_device *d, device_kernel *k, const device_launch *l,
-                                  qkv_stream stream, void **params) {
-  const CUlaunchAttribute cluster = {.id = CUDA_LAUNCH_CLUSTER_DIMENSION, .value = {(unsigned)l->cluster, 1, 1}};
+/* A launch in clusters, or one that is set up before the kernel ahead of it has ended. */
+static qkv_status launch_with_attributes(const cuda_device *d, device_kernel *k, const device_launch *l,
+                                         qkv_stream stream, void **params) {
+  CUlaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (l->cluster > 1)
+    attributes[count++] = (CUlaunchAttribute){CUDA_LAUNCH_CLUSTER_DIMENSION, {(unsigned)l->cluster, 1, 1}};
+  if (l->early)
+    attributes[count++] = (CUlaunchAttribute){CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, {1}};
   const CUlaunchConfig config = {.grid = {(unsigned)l->grid, 1, 1},
                                  .block = {(unsigned)l->block, 1, 1},
                                  .shared_bytes = (unsigned)l->shared_bytes,
                                  .stream = (CUstream)stream,
-                                 .attributes = &cluster,
-                                 .attribute_count = 1};
+                                 .attributes = attributes,
+                                 .attribute_count = count};
   visit v;
-  if (l->grid % l->cluster)
+  if (l->cluster > 1 && l->grid % l->cluster)
     return error_set(QKV_INVALID_ARGUMENT, "%s: %lld blocks in clusters of %d", k->name, (long long)l->grid,
                      l->cluster);
   qkv_status status = enter_loaded(d, k, stream, &v);
@@ -443,8 +449,8 @@ static qkv_status cuda_launch(device *base, device_kernel *k, const device_launc
   /* The driver copies the parameters; it does not write to them. */
   void *params[1];
   memcpy(params, &l->params, sizeof params);
-  if (l->cluster > 1)
-    return launch_clusters(d, k, l, stream, params);
+  if (l->cluster > 1 || l->early)
+    return launch_with_attributes(d, k, l, stream, params);
   visit v;
   qkv_status status = enter_loaded(d, k, stream, &v);
   if (status != QKV_OK)

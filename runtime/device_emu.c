@@ -398,6 +398,7 @@ static qkv_status emu_launch_kernel(device *d, device_kernel *k, const device_la
                        .block = l->block,
                        .cluster = l->cluster > 1 ? l->cluster : 1,
                        .shared_bytes = l->shared_bytes,
+                       .early = l->early,
                        .params = l->params,
                        .params_size = l->params_size,
                        .image_low = k->module->low,

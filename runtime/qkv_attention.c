@@ -202,6 +202,7 @@ static qkv_status launch_all(const qkv_op *op, const op_kernel *k, const call_vi
     device_launch launch = {.grid = manifest_rule_value(&l->grid, call->sizes),
                             .block = l->block,
                             .cluster = l->cluster,
+                            .early = l->early == 1,
                             .shared_bytes = l->shared_bytes,
                             .params = params,
                             .params_size = (size_t)k->manifest.params_size};

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-  EMU_ABI = 4,
+  EMU_ABI = 5,
   EMU_SHARED_BASE = 1024, /* shared addresses start here, so that 0 is never valid */
   EMU_SHARED_MAX = 256 * 1024
 };
@@ -95,6 +95,7 @@ typedef struct emu_api {
   void (*registers)(int count, int increase); /* setmaxnreg */
   int32_t (*atomic_add)(int32_t *p, int32_t v, int orders); /* orders: releases and acquires */
   void (*fence_gpu)(void);
+  void (*dependency_wait)(void); /* griddepcontrol.wait */
 
   void (*fence_proxy_async)(void);
   void (*mbar_init)(uint32_t mbar, int count);

@@ -24,8 +24,11 @@ static void check_shared_bounds(size_t offset, int bytes, const char *what) {
 
 /* Neither shared memory nor the thread's own stack. True: device memory, false: what nobody can write. */
 static bool check_elsewhere(const void *address, int bytes, emu_effect effect, const char *what) {
-  if (memory_contains(address, (size_t)bytes))
+  if (memory_contains(address, (size_t)bytes)) {
+    if (machine.current >= 0 && machine.threads[machine.current].early)
+      fault_raise(EMU_FAULT_EARLY, "%s of %d bytes of global memory before grid_dependency_wait", what, bytes);
     return true;
+  }
   const emu_launch *launch = machine.launch;
   const unsigned char *at = address, *params = launch->params;
   bool is_params = at >= params && at + bytes <= params + launch->params_size;

@@ -176,6 +176,7 @@ static void start_thread(int t, int block) {
   thread->group = 0;
   thread->barrier = thread->mbarrier = thread->storer = -1;
   thread->at_wgmma = thread->at_cluster = thread->fenced = false;
+  thread->early = machine.launch->early;
   thread->cluster = thread->cluster_waits = thread->bulk_group = thread->bulk_read = 0;
   thread->lock_count = 0;
   thread->done = false;
@@ -365,6 +366,10 @@ static void fence_gpu(void) {
   past_fence(machine.current);
 }
 
+static void dependency_wait(void) {
+  machine.threads[machine.current].early = false;
+}
+
 const emu_api emu_table = {
     .abi = EMU_ABI,
     .thread_index = thread_index,
@@ -393,6 +398,7 @@ const emu_api emu_table = {
     .registers = collective_registers,
     .atomic_add = atomic_add,
     .fence_gpu = fence_gpu,
+    .dependency_wait = dependency_wait,
     .fence_proxy_async = fence_proxy_async,
     .mbar_init = mbarrier_init,
     .mbar_fence = mbarrier_fence_init,

@@ -135,8 +135,8 @@ static void check_box(const bulk_copy *c, const emu_actor *actor, emu_effect eff
       effect_global(actor, at, inside, c->map.element_bytes, effect);
   }
   if (outside && !memory_contains(c->map.base, 16))
-    fault_raise(EMU_FAULT_TENSOR_MAP, "%s: no part of the box lies in the tensor, and the map's base is no device memory",
-                actor->name);
+    fault_raise(EMU_FAULT_TENSOR_MAP,
+                "%s: no part of the box lies in the tensor, and the map's base is no device memory", actor->name);
 }
 
 /* ---- Loads ---- */

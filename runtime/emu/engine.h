@@ -56,6 +56,7 @@ typedef struct emu_fault {
 
 #define EMU_FAULT_OUT_OF_BOUNDS "out of bounds"
 #define EMU_FAULT_FREED "use of freed memory"
+#define EMU_FAULT_EARLY "early access"
 #define EMU_FAULT_READ_ONLY "write to read-only memory"
 #define EMU_FAULT_MISALIGNED "misaligned access"
 #define EMU_FAULT_PENDING "pending copy"
@@ -130,6 +131,7 @@ typedef struct emu_thread {
   emu_register_lock locks[EMU_LOCKS];
   int lock_count;
   bool fenced;                        /* has passed a wgmma_fence: register accesses are noted from then on */
+  bool early;                         /* has not yet waited for the kernels before this one */
   uint32_t *touched;                  /* a bit for every 4 bytes of the stack accessed since the last wgmma_fence */
   uint32_t touched_low, touched_high; /* words of `touched` that may be set: [low, high) */
   bool done;
@@ -169,6 +171,7 @@ typedef struct emu_launch {
   const char *name; /* of the entry, for reports */
   int64_t grid;
   int block, cluster, shared_bytes; /* threads; blocks, a divisor of the grid; bytes */
+  bool early;                       /* threads wait for the kernels before this one by themselves */
   const void *params;
   size_t params_size;
   const unsigned char *image_low, *image_high; /* the kernel's own constants */

@@ -416,6 +416,10 @@ EMU_TWIN int atomic_add_i32_acq_rel(int *p, int v) {
 EMU_TWIN void fence_acq_rel_gpu() {
   EMU_CALL(fence_gpu)();
 }
+EMU_TWIN void grid_dependency_wait() {
+  EMU_CALL(dependency_wait)();
+}
+EMU_TWIN void grid_dependency_release() {}
 
 EMU_TWIN void fence_proxy_async() {
   EMU_CALL(fence_proxy_async)();

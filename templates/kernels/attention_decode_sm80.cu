@@ -95,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% if several then
   const int group = warp / ROW_WARPS, thread = threadIdx.x % GROUP_THREADS;
   //% end
+//% include "parts/early.cu"
   const block_share share = share_of_block(p, lane);
   if (share.begin >= share.end) return;
 

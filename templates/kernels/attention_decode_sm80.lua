@@ -165,7 +165,8 @@ return {
     local slots = (s.split > 0 and counters or 2 * s.blocks) * s.tile_m -- rows
     return {
       launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
-                   grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks}}, -- as many as there is room for
+                   grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks, -- as many as there is room for
+                   early = attention.early(arch)}},
       params = params,
       regions = {
         {name = "arrived", bytes = 4 * counters, zeroed = 2, count = places},

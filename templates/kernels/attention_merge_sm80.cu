@@ -120,6 +120,7 @@ static __device__ __forceinline__ float merge_chunk(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) qkv_merge(const __grid_constant__ qkv_params p) {
+//% include "parts/early.cu"
   constexpr int HEAD_BLOCKS = (HEADS_Q + HEADS - 1) / HEADS;
   const int lane = threadIdx.x % LANES;
   const int h = blockIdx.x % HEAD_BLOCKS * HEADS + threadIdx.x / LANES % HEADS;

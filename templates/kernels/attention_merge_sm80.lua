@@ -4,6 +4,7 @@
 -- weighted sum, in the order in which they are given. What is merged how often, and in which format, a call says: one
 -- kernel serves all numbers of states.
 
+local attention = library("attention")
 local threads = 256
 
 local function layout(v)
@@ -48,7 +49,7 @@ return {
     local m = layout(v)
     return {
       launches = {{entry = "qkv_merge", block = m.threads, shared_bytes = 0,
-                   grid = {{"tokens_q", m.tokens}, {"heads_q", m.heads}}}},
+                   grid = {{"tokens_q", m.tokens}, {"heads_q", m.heads}}, early = attention.early(arch)}},
       params = {
         {name = "states", type = "states", source = "states"},
         {name = "tokens_q", type = "i32", source = "tokens_q"},

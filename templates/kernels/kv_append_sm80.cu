@@ -322,6 +322,7 @@ static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const
 
 //% end
 extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
+//% include "parts/early.cu"
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;

@@ -169,7 +169,7 @@ return {
     end
     return {
       launches = {{entry = "qkv_kernel", block = 32 * s.warps * s.tokens, shared_bytes = 0,
-                   grid = {{"tokens_q", s.tokens}}}},
+                   grid = {{"tokens_q", s.tokens}}, early = attention.early(arch)}},
       params = params,
       regions = {},
       aligned16 = not request.unaligned,

@@ -21,6 +21,9 @@ end
 attention.log2e = 1.4426950408889634
 attention.ln2 = 0.6931471805599453
 
+-- Of a launch: 1 where the GPU can set a kernel up beside the one before it. The kernel begins with "parts/early.cu".
+function attention.early(arch) return arch.capability_major >= 9 and 1 or 0 end
+
 -- Members of the parameter struct for q k v o, the outputs, the sink and the scales of K and V, in the order every
 -- family uses.
 -- with_dim: also the stride of the head dimension (kernels that accept any innermost stride).

@@ -63,7 +63,8 @@ static inline qkv_status fixture_launch(fixture *f, const char *entry, int64_t g
   device_kernel *k;
   if (device_emu.kernel(f->d, f->m, entry, shared_bytes, &k))
     fail_msg("%s", error_message());
-  return device_emu.launch(f->d, k, &(device_launch){grid, block, shared_bytes, params, sizeof *params, 1}, NULL);
+  const device_launch launch = {grid, block, shared_bytes, params, sizeof *params, 1, false};
+  return device_emu.launch(f->d, k, &launch, NULL);
 }
 
 static inline void *fixture_upload(fixture *f, const void *bytes, size_t size) {

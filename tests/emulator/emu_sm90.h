@@ -10,7 +10,8 @@ static inline qkv_status sm90_launch_clusters(fixture *f, const char *entry, int
   device_kernel *k;
   if (device_emu.kernel(f->d, f->m, entry, shared_bytes, &k))
     fail_msg("%s", error_message());
-  return device_emu.launch(f->d, k, &(device_launch){grid, block, shared_bytes, params, sizeof *params, cluster}, NULL);
+  const device_launch launch = {grid, block, shared_bytes, params, sizeof *params, cluster, false};
+  return device_emu.launch(f->d, k, &launch, NULL);
 }
 
 static inline qkv_status sm90_launch(fixture *f, const char *entry, int64_t grid, int block, int shared_bytes,

@@ -266,6 +266,51 @@ static void test_freed_memory(void **state) {
   }
 }
 
+/* A kernel that may start early waits before it touches global memory: every thread that does, bulk copies' too. */
+static void test_early_access(void **state) {
+  (void)state;
+  static const char code[] = "struct qkv_params { const float *in; float *out; int mode, n; };\n"
+                               "extern \"C\" __global__ void early(const __grid_constant__ qkv_params p) {\n"
+                               "  if (p.mode == 1) p.out[threadIdx.x] = 1.0f;\n"
+                               "  if (p.mode != 2 || threadIdx.x < 40) grid_dependency_wait();\n"
+                               "  p.out[threadIdx.x] = p.in[threadIdx.x];\n"
+                               "}\n"
+                               "QKV_EMU_ENTRY(early)\n";
+  static const struct {
+    int mode;
+    bool early;
+    const char *report;
+  } rows[] = {
+      {0, true, NULL},
+      {0, false, NULL},
+      {1, true, "emu: early access: write of 4 bytes of global memory before grid_dependency_wait [early, block 0"},
+      {1, false, NULL},
+      {2, true, "emu: early access: read of 4 bytes of global memory before grid_dependency_wait [early, block 0"},
+      {2, false, NULL},
+  };
+  device_image image;
+  fixture f = fixture_open(1);
+  device_module *module;
+  device_kernel *kernel;
+  if (compiler_emulator.compile(code, "sm_90a", &image) ||
+      device_emu.load(f.d, image.bytes, image.size, "test", &module) ||
+      device_emu.kernel(f.d, module, "early", 0, &kernel))
+    fail_msg("%s", error_message());
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    fixture_params p = {fixture_upload(&f, NULL, 256), fixture_upload(&f, NULL, 256), rows[n].mode, 0};
+    const device_launch launch = {1, 64, 0, &p, sizeof p, 1, rows[n].early};
+    qkv_status status = device_emu.launch(f.d, kernel, &launch, NULL);
+    const char *said = status ? error_message() : "nothing";
+    if (rows[n].report ? strncmp(said, rows[n].report, strlen(rows[n].report)) != 0 : status != QKV_OK)
+      fail_msg("mode %d, early %d: %s", rows[n].mode, rows[n].early, said);
+    device_emu.free(f.d, (void *)(uintptr_t)p.in);
+    device_emu.free(f.d, p.out);
+  }
+  device_emu.unload(f.d, module);
+  image_free(&image);
+  fixture_close(&f);
+}
+
 /* The first block that faults is named, and later ones do not run. */
 static void test_fault_names_block_and_thread(void **state) {
   (void)state;
@@ -279,6 +324,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_mutants),
       cmocka_unit_test(test_freed_memory),
+      cmocka_unit_test(test_early_access),
       cmocka_unit_test(test_fault_names_block_and_thread),
   };
   int failures = cmocka_run_group_tests(tests, setup, NULL);

@@ -340,9 +340,14 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   fill_params(&f, m, &c, params);
   device_kernel *k;
   assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, &k), QKV_OK);
-  qkv_status status = device_emu.launch(
-      f.d, k,
-      &(device_launch){GRID * l->cluster, l->block, l->shared_bytes, params, (size_t)m->params_size, l->cluster}, NULL);
+  const device_launch launch = {.grid = GRID * l->cluster,
+                                .block = l->block,
+                                .shared_bytes = l->shared_bytes,
+                                .params = params,
+                                .params_size = (size_t)m->params_size,
+                                .cluster = l->cluster,
+                                .early = l->early == 1};
+  qkv_status status = device_emu.launch(f.d, k, &launch, NULL);
   void *const memory[] = {c.q, c.k, c.v, c.o, c.lse, c.tickets};
   for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
     device_emu.free(f.d, memory[n]);

@@ -5,8 +5,9 @@
  * $QKV_STUB_GPUS: how many GPUs (2).
  * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
  * cuTensorMapEncodeTiled needs a context, as the real one does.
- * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind, stub_calls_of_SYMBOL: of one function; stub_depth: contexts pushed and not
- * popped by the calling thread; stub_pushes: pushes so far. */
+ * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind, stub_calls_of_SYMBOL: of one function;
+ * stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes so far. stub_early: launches
+ * with programmatic serialisation. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
 int stub_fail_after;
 int stub_capturing; /* some stream is being captured */
-int stub_calls, stub_pushes, stub_launches, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
+int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
   char name[64];
@@ -141,9 +142,20 @@ typedef struct launch_config {
   const unsigned *attributes;
   unsigned count;
 } launch_config;
+/* Clusters that divide the grid (4), programmatic serialisation (6), each once. An attribute is 72 bytes. */
+static int known_attributes(const launch_config *config) {
+  int clusters = 0, early = 0;
+  for (unsigned n = 0; n < config->count; n++) {
+    const unsigned *attribute = (const unsigned *)config->attributes + 18 * n, value = attribute[2];
+    clusters += attribute[0] == 4 && value > 0 && config->grid[0] % value == 0;
+    early += attribute[0] == 6 && value == 1;
+  }
+  stub_early += early;
+  return clusters <= 1 && early <= 1 && clusters + early == (int)config->count;
+}
 STUB(cuLaunchKernelEx, (const launch_config *config, void *kernel, void **params, void **extra), NEED_CONTEXT;
      (void)kernel, (void)params, (void)extra;
-     if (config->count != 1 || config->attributes[0] != 4 || config->grid[0] % config->attributes[2]) return 1;
+     if (!known_attributes(config)) return 1;
      stub_launches++)
 STUB(cuMemsetD8Async, (uintptr_t memory, unsigned char value, size_t bytes, void *stream), NEED_CONTEXT; (void)stream;
      memset((void *)memory, value, bytes); stub_memsets++)

@@ -52,6 +52,18 @@ static __device__ __forceinline__ float f16_to_f32(unsigned short bits) {
   return value;
 }
 
+// griddepcontrol.launch_dependents: once all blocks have called it, the next kernel, if it waits by itself, may be set
+// up beside this one. | each block | sm_90
+static __device__ __forceinline__ void grid_dependency_release() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+// griddepcontrol.wait: goes on when the kernels before this one have ended and what they wrote is visible. Before it no
+// global memory may be read or written. | each thread | sm_90
+static __device__ __forceinline__ void grid_dependency_wait() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // cvt.rn.satfinite.e4m3x2.f32: low in the lower byte; what is beyond 448 becomes 448. | one thread | sm_89
 static __device__ __forceinline__ unsigned short pack_e4m3x2(float low, float high) {
   unsigned short packed;
@@ -414,6 +426,8 @@ static __device__ __forceinline__ void append_v(const qkv_params &p, const token
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
+  grid_dependency_release(); // the next kernel may be set up beside this one
+  grid_dependency_wait();    // what the kernels before this one wrote is there, and they are done with what they read
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;

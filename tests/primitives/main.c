@@ -96,9 +96,9 @@ static qkv_status launch(target *t, const problem *p, void *memory[MAX_BUFFERS])
   device_kernel *k;
   if (!status)
     status = t->ops->kernel(t->d, t->m, p->entry, p->shared_bytes, &k);
+  const device_launch launch = {p->grid, p->block, p->shared_bytes, &params, sizeof params, p->cluster, false};
   if (!status)
-    status =
-        t->ops->launch(t->d, k, &(device_launch){p->grid, p->block, p->shared_bytes, &params, sizeof params, p->cluster}, NULL);
+    status = t->ops->launch(t->d, k, &launch, NULL);
   return status ? status : t->ops->synchronize(t->d);
 }
 

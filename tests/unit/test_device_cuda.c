@@ -21,7 +21,7 @@
 #include "cuda_stub.h"
 #include "device.h"
 
-static int *calls, *depth, *pushes, *launches, *memsets, *maps, *shared_limit, *modules, *capture_mode;
+static int *calls, *depth, *pushes, *launches, *early, *memsets, *maps, *shared_limit, *modules, *capture_mode;
 static int *fail_after, *ranges, *physical;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
@@ -37,6 +37,7 @@ static int find_stub(void **state) {
   capture_mode = dlsym(stub, "stub_capture_mode");
   pushes = dlsym(stub, "stub_pushes");
   launches = dlsym(stub, "stub_launches");
+  early = dlsym(stub, "stub_early");
   memsets = dlsym(stub, "stub_memsets");
   maps = dlsym(stub, "stub_maps");
   shared_limit = dlsym(stub, "stub_shared_limit");
@@ -47,7 +48,7 @@ static int find_stub(void **state) {
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
-  return calls && depth && capture_mode && pushes && launches && memsets && maps && shared_limit && modules &&
+  return calls && depth && capture_mode && pushes && launches && early && memsets && maps && shared_limit && modules &&
                  fail_after && ranges && physical && push_context && pop_context && retain
              ? 0
              : -1;
@@ -97,7 +98,13 @@ static void use_everything(device *d) {
   device_launch clusters = {
       .grid = 4, .block = 32, .shared_bytes = 12345, .params = out, .params_size = 4, .cluster = 2};
   need(ops->launch(d, kernel, &clusters, NULL));
-  clusters.grid = 3;
+  const int before_early = *early;
+  clusters.early = true;
+  need(ops->launch(d, kernel, &clusters, NULL));
+  clusters.cluster = 1;
+  need(ops->launch(d, kernel, &clusters, NULL));
+  assert_int_equal(*early, before_early + 2);
+  clusters.cluster = 2, clusters.grid = 3;
   assert_int_equal(ops->launch(d, kernel, &clusters, NULL), QKV_INVALID_ARGUMENT);
   assert_non_null(strstr(error_message(), "3 blocks in clusters of 2"));
   int before = *launches;

@@ -184,10 +184,10 @@ static void test_launch_refuses(void **state) {
       {4, 32, 0, sizeof p, "clusters of -1", -1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    device_launch l = {cases[i].grid, cases[i].block, cases[i].shared, &p, cases[i].params, cases[i].cluster};
+    device_launch l = {cases[i].grid, cases[i].block, cases[i].shared, &p, cases[i].params, cases[i].cluster, false};
     expect(device_emu.launch(f.d, k, &l, NULL), QKV_INVALID_ARGUMENT, cases[i].says);
   }
-  device_launch empty = {3, 32, 0, &p, sizeof p, 1};
+  device_launch empty = {3, 32, 0, &p, sizeof p, 1, false};
   assert_int_equal(device_emu.launch(f.d, k, &empty, NULL), QKV_OK);
   assert_int_equal(device_emu.synchronize(f.d), QKV_OK);
   fixture_close(&f);
@@ -263,7 +263,7 @@ static void *launch_many(void *argument) {
               device_emu.copy_to_device(f.d, a, in, sizeof in) || device_emu.kernel(f.d, f.m, "add", 0, &k);
     p.in = a;
     p.out = b;
-    bad = bad || device_emu.launch(f.d, k, &(device_launch){4, 32, 0, &p, sizeof p, 1}, NULL) ||
+    bad = bad || device_emu.launch(f.d, k, &(device_launch){4, 32, 0, &p, sizeof p, 1, false}, NULL) ||
           device_emu.copy_to_host(f.d, out, b, sizeof out);
     for (int n = 0; n < 100 && !bad; n++)
       bad = out[n] != n + i;

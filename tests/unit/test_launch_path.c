@@ -256,13 +256,13 @@ static void a_merge_launches_only(void **state) {
   const qkv_state states[] = {{s.args.q, lse}, {s.args.o, lse}};
   const qkv_merge_args a = {sizeof a, 2, states, s.args.o, lse};
   push_own(0);
-  const int before = *calls, launches = *count_of("cuLaunchKernel"), crossed = seams;
+  const int before = *calls, launches = *count_of("cuLaunchKernelEx"), crossed = seams;
   qkv_status status = qkv_merge(op, &a, NULL);
   const int more = seams - crossed;
   need(status);
   assert_int_equal(more, 0);
   assert_int_equal(*calls - before, 3);
-  assert_int_equal(*count_of("cuLaunchKernel") - launches, 1);
+  assert_int_equal(*count_of("cuLaunchKernelEx") - launches, 1);
   pop();
   qkv_op_free(op);
   dismiss(engine, &s);
@@ -327,7 +327,7 @@ static void debug_checks_name_the_fault(void **state) {
   need(qkv_open(&o, &second));
   need(qkv_alloc(second, sizeof host, &elsewhere));
   const served good = s;
-  const int launches = *count_of("cuLaunchKernel");
+  const int launches = *count_of("cuLaunchKernelEx");
   s.args.q.data = host;
   refuse(attend(&s), QKV_INVALID_ARGUMENT, "debug checks: q: 0x");
   refuse(attend(&s), QKV_INVALID_ARGUMENT, "is no memory of a GPU");
@@ -348,9 +348,9 @@ static void debug_checks_name_the_fault(void **state) {
   s.lengths[1] = 3, s.table[2] = PAGES;
   refuse(attend(&s), QKV_INVALID_ARGUMENT, "page 2 of sequence 0 (its tokens from 32 on) is number 10, must be 0 to 9");
   s.table[2] = PAGES - 3, s.table[COLUMNS + 1] = -7; /* behind the end of sequence 1 */
-  assert_int_equal(*count_of("cuLaunchKernel"), launches);
+  assert_int_equal(*count_of("cuLaunchKernelEx"), launches);
   need(attend(&s));
-  assert_int_equal(*count_of("cuLaunchKernel"), launches + 1);
+  assert_int_equal(*count_of("cuLaunchKernelEx"), launches + 1);
   *capturing = 1;
   refuse(attend(&s), QKV_CAPTURING, "QKV_DEBUG_CHECKS");
   *capturing = 0;

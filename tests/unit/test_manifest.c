@@ -33,6 +33,7 @@ static void random_manifest(uint64_t *seed, manifest *m) {
     m->launches[n].shared_bytes = (int)(fixture_random(seed) % 300000);
     m->launches[n].blocks_per_sm = (int)(fixture_random(seed) % 3);
     m->launches[n].plans = (int)(fixture_random(seed) % 2);
+    m->launches[n].early = (int)(fixture_random(seed) % 2);
     m->launches[n].cluster = 1 + (int)(fixture_random(seed) % MANIFEST_MAX_CLUSTER);
     random_rule(seed, &m->launches[n].grid);
   }
@@ -122,12 +123,12 @@ static void damage_is_refused_or_canonical(void **state) {
 static void other_texts_are_refused(void **state) {
   (void)state;
   static const char *const good =
-      "manifest 4\nfamily f\nvariant v\nschedule -\narch sm_80\ndilation -\naligned16 0\nparams_size 16\n"
+      "manifest 5\nfamily f\nvariant v\nschedule -\narch sm_80\ndilation -\naligned16 0\nparams_size 16\n"
       "launch e 32 0 0 1 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
   static const struct {
     const char *from, *to;
-  } edits[] = {{"manifest 4", "manifest 3"},
-               {"manifest 4\n", ""},
+  } edits[] = {{"manifest 5", "manifest 4"},
+               {"manifest 5\n", ""},
                {"dilation -\n", ""},
                {"dilation -", "dilation 4 4"},
                {"aligned16 0", "aligned16 2"},
