@@ -504,7 +504,8 @@ def test_any_alignment_and_strides(emu):
 def test_schedules_agree(emu):
     case = Case(heads=(6, 3), norm=True)
     first = run(emu, case)[0]
-    for schedule in "rows=1,warps=1,tokens=1", "rows=4,warps=2,tokens=8", "rows=8,warps=1,tokens=4":
+    for schedule in ("rows=1,warps=1,tokens=1", "rows=4,warps=2,tokens=8", "rows=8,warps=1,tokens=4",
+                     "rows=1,warps=3,tokens=2,resident=64"):
         caches = {name: case.args[name].copy() for name in ("k_cache", "v_cache")}
         with emu.prepare(case.spec, phase="append", aligned_only=True, schedule=schedule) as op:
             same(first, (op.append(**dict(case.args, **caches)), caches["k_cache"], caches["v_cache"]))
