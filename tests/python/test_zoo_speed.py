@@ -100,23 +100,19 @@ def test_default_schedules(path, compiler):
 
 
 def test_appends(compiler):
-    """No append of a served model spills, for tensors of either alignment. Models often share a kernel."""
+    """No append of a served model spills. Models often share a kernel."""
     jobs = {}
     for path in SERVING:
         spec = qkv.Spec(path)
-        for unaligned in False, True:
-            source = compiler.generate(spec, arch=ARCH, phase="append", unaligned=unaligned)
-            jobs.setdefault(source, (path, spec, unaligned))
+        jobs.setdefault(compiler.generate(spec, arch=ARCH, phase="append"), (path, spec))
 
-    def fault_of(job):
-        path, spec, unaligned = job
-        report = compiler.build(spec, arch=ARCH, phase="append", unaligned=unaligned)
-        again = "qkvc build %s --arch %s --phase append%s" % (path.relative_to(ROOT), ARCH,
-                                                              " --unaligned" if unaligned else "")
-        return ["%s: %s" % (again, fault) for fault in lost_speed(report, 0)]
+    def faults_of(job):
+        path, spec = job
+        again = "qkvc build %s --arch %s --phase append" % (path.relative_to(ROOT), ARCH)
+        return ["%s: %s" % (again, fault) for fault in lost_speed(compiler.build(spec, arch=ARCH, phase="append"), 0)]
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        faults = sum(pool.map(fault_of, jobs.values()), [])
+        faults = sum(pool.map(faults_of, jobs.values()), [])
     assert not faults, "\n".join(faults)
 
 
