@@ -29,7 +29,9 @@ constexpr int TOKENS = $(schedule.tokens); // of a block
 constexpr int BLOCKS = $(layout.blocks); // of an SM, at least
 //% local counts = {}
 //% for n = 1, #layout.kinds - 1 do counts[n] = layout.kinds[n].count .. " = " .. layout.kinds[n].shares end
-constexpr int $(table.concat(counts, ", ")), SHARES = $(layout.shares); // of a token
+//% local once = layout.shares == schedule.warps -- a share a warp
+//% if not once then counts[#counts + 1] = "SHARES = " .. layout.shares end
+constexpr int $(table.concat(counts, ", ")); // of a token
 
 //% primitives()
 
@@ -375,16 +377,19 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, BLOCKS)
   const token_place place = find_place(p, token, lane);
   if (!place.$(append.query and "exists" or "kept")) return;
   //% end
-  for (int share = warp % WARPS; share < SHARES; share += WARPS) {
-    //% local passed, before = mapped and "" or " place,", {}
-    //% for n, kind in ipairs(layout.kinds) do
-    //%   local first = table.concat(before, " - ")
-    //%   before[n] = kind.count
-    //%   local limit = n < #layout.kinds and "if (share < " .. table.concat(before, " + ") .. ")" or ""
-    $(n == 1 and limit or "else " .. limit)
-      append_$(kind.name)(p,$(passed) token, share$(n > 1 and " - " .. first or ""), lane);
-    //% end
-  }
+  //% if once then
+  const int share = warp % WARPS;
+  //% else
+  for (int share = warp % WARPS; share < SHARES; share += WARPS)
+  //% end
+  //% local indent, passed, before = once and "" or "  ", mapped and "" or " place,", {}
+  //% for n, kind in ipairs(layout.kinds) do
+  //%   local first = table.concat(before, " - ")
+  //%   before[n] = kind.count
+  //%   local limit = n < #layout.kinds and "if (share < " .. table.concat(before, " + ") .. ")" or ""
+  $(indent)$(n == 1 and limit or "else " .. limit)
+  $(indent)  append_$(kind.name)(p,$(passed) token, share$(n > 1 and " - " .. first or ""), lane);
+  //% end
 }
 
 #ifdef QKV_EMU

@@ -87,18 +87,21 @@ return {
 
   axes = {
     {name = "rows", values = {1, 2, 4, 8}, meaning = "heads that a lane has in flight; they share its angles"},
-    {name = "warps", values = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}, meaning = "warps that share the heads of a token"},
+    {name = "warps", values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16},
+     meaning = "warps that share the heads of a token"},
     {name = "tokens", values = {1, 2, 4, 8, 16}, meaning = "tokens of a block"},
     {name = "resident", values = {8, 12, 16, 20, 24, 28, 32, 40, 48, 64},
      meaning = "warps that an SM holds, as far as blocks make up so many; more leave a lane fewer registers"},
   },
 
-  -- A warp a share, up to 8 of a token; blocks of four warps and more. 24 warps an SM leave a lane 80 registers, for what
-  -- is loaded of two rows and what is done to one. Each of the complications takes 16 more.
+  -- A warp a share, up to 10 of a token; more shares in rounds that are as even as can be. Blocks of three warps and
+  -- more. 24 warps an SM leave a lane 80 registers, for what is loaded of two rows and what is done to one. Each of the
+  -- complications takes 16 more.
   defaults = function(v)
     local one = layout(v, {rows = 1})
     local rows = math.max(one.qk.steps, one.v.steps) > 1 and 1 or 2 -- long rows fill the registers
-    local warps = math.min(layout(v, {rows = rows}).shares, 8)
+    local shares = layout(v, {rows = rows}).shares
+    local warps = ceil_div(shares, ceil_div(shares, 10))
     local tokens = warps > 2 and 1 or warps > 1 and 2 or 4
     local resident = 24
     local function complication(is) resident = resident - (is and 4 or 0) end

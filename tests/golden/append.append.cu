@@ -40,7 +40,7 @@ constexpr int ROWS = 2; // heads that a lane has in flight
 constexpr int WARPS = 3; // of a token
 constexpr int TOKENS = 1; // of a block
 constexpr int BLOCKS = 6; // of an SM, at least
-constexpr int SHARES_Q = 1, SHARES_K = 1, SHARES = 3; // of a token
+constexpr int SHARES_Q = 1, SHARES_K = 1; // of a token
 
 #ifndef QKV_EMU // the emulator's header has its own
 // A bf16 is the upper half of an f32. | one thread | sm_80
@@ -440,14 +440,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, BLOCKS)
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;
-  for (int share = warp % WARPS; share < SHARES; share += WARPS) {
-    if (share < SHARES_Q)
-      append_queries(p, token, share, lane);
-    else if (share < SHARES_Q + SHARES_K)
-      append_keys(p, token, share - SHARES_Q, lane);
-    else
-      append_values(p, token, share - SHARES_Q - SHARES_K, lane);
-  }
+  const int share = warp % WARPS;
+  if (share < SHARES_Q)
+    append_queries(p, token, share, lane);
+  else if (share < SHARES_Q + SHARES_K)
+    append_keys(p, token, share - SHARES_Q, lane);
+  else
+    append_values(p, token, share - SHARES_Q - SHARES_K, lane);
 }
 
 #ifdef QKV_EMU

@@ -43,7 +43,7 @@ constexpr int ROWS = 2; // heads that a lane has in flight
 constexpr int WARPS = 3; // of a token
 constexpr int TOKENS = 1; // of a block
 constexpr int BLOCKS = 5; // of an SM, at least
-constexpr int SHARES_Q = 1, SHARES_K = 1, SHARES = 3; // of a token
+constexpr int SHARES_Q = 1, SHARES_K = 1; // of a token
 
 #ifndef QKV_EMU // the emulator's header has its own
 // cvt.f32.f16. | one thread | sm_80
@@ -481,14 +481,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, BLOCKS)
   if (token >= p.tokens) return;
   const token_place place = find_place(p, token, lane);
   if (!place.exists) return;
-  for (int share = warp % WARPS; share < SHARES; share += WARPS) {
-    if (share < SHARES_Q)
-      append_queries(p, place, token, share, lane);
-    else if (share < SHARES_Q + SHARES_K)
-      append_keys(p, place, token, share - SHARES_Q, lane);
-    else
-      append_values(p, place, token, share - SHARES_Q - SHARES_K, lane);
-  }
+  const int share = warp % WARPS;
+  if (share < SHARES_Q)
+    append_queries(p, place, token, share, lane);
+  else if (share < SHARES_Q + SHARES_K)
+    append_keys(p, place, token, share - SHARES_Q, lane);
+  else
+    append_values(p, place, token, share - SHARES_Q - SHARES_K, lane);
 }
 
 #ifdef QKV_EMU
