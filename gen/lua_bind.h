@@ -37,4 +37,15 @@ void binding_analyse(binding *b, arena *a);
 /* Defines the globals; throws, inside host_run. `b` must outlive the state. */
 void binding_define(binding *b, lua_State *L);
 
+/* For the files that define globals. */
+
+/* The functions that print expressions, cuda_*. */
+void binding_define_text(binding *b, lua_State *L);
+/* A global function that finds `b` by binding_of. */
+void binding_function(binding *b, lua_State *L, const char *name, lua_CFunction function);
+binding *binding_of(lua_State *L);
+/* Fields of the table on top. */
+void binding_set_string(lua_State *L, const char *key, const char *value);
+void binding_set_symbols(lua_State *L, const char *key, unsigned symbols); /* a set: {name = true} of each bit */
+
 #endif

@@ -3,52 +3,22 @@
 #include <string.h>
 
 #include "append.h"
+#include "form.h"
 #include "mask.h"
-
-typedef enum extent {
-  TOKENS,
-  HEADS_Q,
-  HEADS_KV,
-  DIM_QK,
-  DIM_V,
-  ROW, /* of qkv */
-  DIMS,
-  PAIRS,
-  POSITIONS,
-  BATCH,
-  STARTS, /* batch + 1 */
-  CAPACITY,
-  TOKENS_K,
-  PAGES,
-  PAGE,
-  COLUMNS,
-  ENTRIES,
-  EXTENTS
-} extent;
-static const char *const extent_names[EXTENTS] = {
-    "tokens",    "heads_q", "heads_kv",  "dim_qk",   "dim_v",    "q, k and v", "rope.dims", "rope.dims / 2",
-    "positions", "batch",   "batch + 1", "capacity", "tokens_k", "pages",      "page",      "columns",
-    "entries"};
 
 /* What a tensor holds. */
 typedef enum content { NEW, CACHE, NUMBERS, ARRAY, WIDE_ARRAY } content; /* dtype.q, dtype.kv, f32, i32, i32 or i64 */
 
-typedef struct form {
-  int rank;
-  extent extents[4];
-  const char *axes[4]; /* their names in manifests */
-} form;
-
 #define AT(member) offsetof(qkv_append_args, member)
-#define ROWS(HEADS, DIM) {3, {TOKENS, HEADS, DIM}, {"token", "head", "dim"}}
-#define LINE(EXTENT, AXIS) {1, {EXTENT}, {AXIS}}
+#define ROWS(HEADS, DIM) {3, {TOKENS, HEADS, DIM}, {"token", "head", "dim"}, 0}
+#define LINE(EXTENT, AXIS) {1, {EXTENT}, {AXIS}, 0}
 #define KEYS(DIM)                                                                                                      \
   {                                                                                                                    \
-    [LAYOUT_DENSE] = {4, {BATCH, CAPACITY, HEADS_KV, DIM}, {"batch", "token", "head", "dim"}},                         \
-    [LAYOUT_PADDED] = {4, {BATCH, CAPACITY, HEADS_KV, DIM}, {"batch", "token", "head", "dim"}},                        \
-    [LAYOUT_RAGGED] = {3, {TOKENS_K, HEADS_KV, DIM}, {"token", "head", "dim"}},                                        \
-    [LAYOUT_PAGED] = {4, {PAGES, PAGE, HEADS_KV, DIM}, {"page", "token", "head", "dim"}},                              \
-    [HND] = {4, {PAGES, HEADS_KV, PAGE, DIM}, {"page", "head", "token", "dim"}},                                       \
+    [LAYOUT_DENSE] = {4, {BATCH, CAPACITY, HEADS_KV, DIM}, {"batch", "token", "head", "dim"}, 1},                      \
+    [LAYOUT_PADDED] = {4, {BATCH, CAPACITY, HEADS_KV, DIM}, {"batch", "token", "head", "dim"}, 1},                     \
+    [LAYOUT_RAGGED] = {3, {TOKENS_K, HEADS_KV, DIM}, {"token", "head", "dim"}, 0},                                     \
+    [LAYOUT_PAGED] = {4, {PAGES, PAGE, HEADS_KV, DIM}, {"page", "token", "head", "dim"}, 1},                           \
+    [HND] = {4, {PAGES, HEADS_KV, PAGE, DIM}, {"page", "head", "token", "dim"}, 2},                                    \
   }
 enum { HND = LAYOUT_PAGED + 1, FORMS };
 
@@ -71,7 +41,7 @@ static const struct rule {
     [APPEND_Q_NORM] = {"q_norm", "q_norm", AT(q_norm), INDEX, NUMBERS, {LINE(DIM_QK, "dim")}},
     [APPEND_K_NORM] = {"k_norm", "k_norm", AT(k_norm), INDEX, NUMBERS, {LINE(DIM_QK, "dim")}},
     [APPEND_COS_SIN] =
-        {"cos_sin", "cos_sin", AT(cos_sin), INDEX, NUMBERS, {{2, {POSITIONS, DIMS}, {"position", "dim"}}}},
+        {"cos_sin", "cos_sin", AT(cos_sin), INDEX, NUMBERS, {{2, {POSITIONS, DIMS}, {"position", "dim"}, 0}}},
     [APPEND_FREQUENCIES] = {"frequencies", "frequencies", AT(frequencies), INDEX, NUMBERS, {LINE(PAIRS, "pair")}},
     [APPEND_K_SCALE] = {"k_scale", "k_scale", AT(k_scale), INPUT, NUMBERS, {LINE(HEADS_KV, "head")}},
     [APPEND_V_SCALE] = {"v_scale", "v_scale", AT(v_scale), INPUT, NUMBERS, {LINE(HEADS_KV, "head")}},
@@ -81,7 +51,7 @@ static const struct rule {
         {"cu_seqlens_k", "cu_seqlens_k", AT(cu_seqlens_k), INDEX, ARRAY, {LINE(STARTS, "batch")}},
     [APPEND_SEQLENS_K] = {"seqlens_k", "seqlens_k", AT(seqlens_k), INDEX, ARRAY, {LINE(BATCH, "batch")}},
     [APPEND_PAGE_TABLE] = {"page_table", "page_table", AT(page_table), INDEX, ARRAY,
-                           {[PAGE_TABLE_ROWS] = {2, {BATCH, COLUMNS}, {"batch", "column"}},
+                           {[PAGE_TABLE_ROWS] = {2, {BATCH, COLUMNS}, {"batch", "column"}, 0},
                             [PAGE_TABLE_CSR] = LINE(ENTRIES, "entry")}},
     [APPEND_PAGE_INDPTR] = {"page_indptr", "page_indptr", AT(page_indptr), INDEX, ARRAY, {LINE(STARTS, "batch")}},
 };
@@ -160,8 +130,6 @@ static qkv_status wrong_dtype(const spec *s, int tensor, qkv_dtype t) {
 
 static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS], int host) {
   const struct rule *r = &rules[tensor];
-  const form *f = form_of(s, tensor);
-  bool empty = false;
   if (t->rank == 0)
     return error_set(QKV_INVALID_ARGUMENT, "%s: is not given; the spec's %s needs it", r->name,
                      tensor == APPEND_COS_SIN                                      ? "rope.table"
@@ -169,15 +137,7 @@ static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, c
                      : tensor >= APPEND_CU_SEQLENS_Q ? "layout" : "append");
   if (!dtype_fits(s, r->content, t->dtype, host))
     return wrong_dtype(s, tensor, t->dtype);
-  if (t->rank != f->rank)
-    return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", r->name, t->rank, f->rank);
-  for (int d = 0; d < f->rank; d++) {
-    if (t->shape[d] != sizes[f->extents[d]])
-      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld, must be %lld", r->name, d,
-                       extent_names[f->extents[d]], (long long)t->shape[d], (long long)sizes[f->extents[d]]);
-    empty |= t->shape[d] == 0;
-  }
-  return empty ? QKV_OK : call_check_memory(r->name, t, r->role);
+  return form_check(r->name, t, form_of(s, tensor), sizes, r->role);
 }
 
 /* ---- A fused projection ---- */
@@ -202,7 +162,7 @@ static qkv_status split(const spec *s, qkv_append_args *args) {
   if (t->rank != 2)
     return error_set(QKV_INVALID_ARGUMENT, "qkv: has rank %d, must have 2", t->rank);
   if (t->shape[1] != row)
-    return error_set(QKV_INVALID_ARGUMENT, "qkv: dimension 1, %s, is %lld, must be %lld", extent_names[ROW],
+    return error_set(QKV_INVALID_ARGUMENT, "qkv: dimension 1, %s is %lld, must be %lld", extent_name(FUSED),
                      (long long)t->shape[1], (long long)row);
   args->q = part_of(t, 0, s->heads_q, s->dim_qk);
   args->k = part_of(t, q, s->heads_kv, s->dim_qk);
@@ -213,11 +173,7 @@ static qkv_status split(const spec *s, qkv_append_args *args) {
 /* ---- Sizes ---- */
 
 /* What sizes are taken from, in this order; everything else must agree with them. */
-static const struct giver {
-  int tensor;
-  extent extent;
-  int64_t least, most;
-} givers[] = {
+static const giver givers[] = {
     {APPEND_NEW_K, TOKENS, 0, INT32_MAX},       {APPEND_CU_SEQLENS_Q, STARTS, 1, MASK_POSITION_LIMIT},
     {APPEND_K, BATCH, 0, MASK_POSITION_LIMIT},  {APPEND_K, CAPACITY, 0, MASK_POSITION_LIMIT},
     {APPEND_K, TOKENS_K, 0, INT32_MAX},         {APPEND_K, PAGES, 0, INT32_MAX},
@@ -226,42 +182,19 @@ static const struct giver {
 };
 enum { GIVERS = sizeof givers / sizeof *givers };
 
-static qkv_status take_size(const spec *s, const qkv_append_args *args, const struct giver *g, int64_t sizes[EXTENTS]) {
-  const form *f = form_of(s, g->tensor);
-  const qkv_tensor *t = tensor_of(args, g->tensor);
-  if (!is_used(s, g->tensor) || t->rank != f->rank) /* check_tensor says it */
-    return QKV_OK;
-  for (int d = 0; d < f->rank; d++) {
-    if (f->extents[d] != g->extent)
-      continue;
-    if (t->shape[d] < g->least || t->shape[d] > g->most)
-      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be %lld to %lld",
-                       rules[g->tensor].name, d, extent_names[g->extent], (long long)t->shape[d], (long long)g->least,
-                       (long long)g->most);
-    if (sizes[g->extent] < 0)
-      sizes[g->extent] = t->shape[d];
-  }
-  return QKV_OK;
-}
-
 static qkv_status read_sizes(const spec *s, const qkv_append_args *args, int64_t sizes[EXTENTS]) {
-  for (int n = 0; n < EXTENTS; n++)
-    sizes[n] = -1;
+  form_begin_sizes(sizes);
   for (int n = 0; n < GIVERS; n++) {
-    qkv_status status = take_size(s, args, &givers[n], sizes);
+    const int tensor = givers[n].tensor;
+    const form *f = form_of(s, tensor);
+    const qkv_tensor *t = tensor_of(args, tensor);
+    if (!is_used(s, tensor) || t->rank != f->rank) /* check_tensor says it */
+      continue;
+    qkv_status status = form_take_size(rules[tensor].name, t, f, &givers[n], sizes);
     if (status != QKV_OK)
       return status;
-    if (givers[n].extent == STARTS && sizes[STARTS] >= 0)
-      sizes[BATCH] = sizes[STARTS] - 1;
   }
-  sizes[STARTS] = sizes[BATCH] + 1;
-  sizes[PAGE] = s->page_size;
-  sizes[HEADS_Q] = s->heads_q;
-  sizes[HEADS_KV] = s->heads_kv;
-  sizes[DIM_QK] = s->dim_qk;
-  sizes[DIM_V] = s->dim_v;
-  sizes[DIMS] = s->rope.dims;
-  sizes[PAIRS] = s->rope.dims / 2;
+  form_end_sizes(s, sizes);
   return QKV_OK;
 }
 
@@ -339,13 +272,6 @@ qkv_status append_check(const spec *s, const qkv_append_args *args, int host, ap
 
 /* ---- Members of a kernel's parameter struct ---- */
 
-static int find_axis(const form *f, const char *name) {
-  for (int d = 0; d < f->rank; d++)
-    if (!strcmp(f->axes[d], name))
-      return d;
-  return -1;
-}
-
 int append_bind(const spec *s, const char *source, field_slot *slot) {
   static const char *const values[APPEND_VALUES] = {"epsilon", "rope_factor", "slot_count", "slots.words",
                                                     "positions.words"};
@@ -366,7 +292,7 @@ int append_bind(const spec *s, const char *source, field_slot *slot) {
       return 1;
     if (slot->kind == SLOT_EXTENT && strncmp(rest, ".extent.", 8) != 0)
       return 0;
-    slot->index = find_axis(form_of(s, t), rest + 8);
+    slot->index = form_axis(form_of(s, t), rest + 8);
     return slot->index >= 0;
   }
   return 0;

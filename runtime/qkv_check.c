@@ -3,43 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "form.h"
 #include "mask.h"
-#include "qkv_internal.h"
-
-/* What an extent must be. */
-typedef enum extent {
-  BATCH,
-  LEN_Q,
-  LEN_K,
-  HEADS_Q,
-  HEADS_KV,
-  DIM_QK,
-  DIM_V,
-  TOKENS_Q,
-  TOKENS_K,
-  CAPACITY,
-  PAGES,
-  PAGE,
-  COLUMNS,
-  ENTRIES,
-  STARTS, /* batch + 1 */
-  EXTENTS
-} extent;
-static const char *const extent_names[EXTENTS] = {"batch",    "len_q",    "len_k",    "heads_q", "heads_kv",
-                                                  "dim_qk",   "dim_v",    "tokens_q", "tokens_k", "capacity",
-                                                  "pages",    "page",     "columns",  "entries", "batch + 1"};
 
 /* What chooses among the forms of a tensor. */
 typedef enum chooser { BY_NOTHING, BY_Q, BY_KV, BY_TABLE } chooser;
 enum { DENSE = QKV_DENSE, PADDED = QKV_PADDED, RAGGED = QKV_RAGGED, NHD = QKV_PAGED, HND, FORMS }; /* BY_Q, BY_KV */
 enum { NO_TABLE, ROWS, CSR };                                                                      /* BY_TABLE */
-
-typedef struct form {
-  int rank; /* 0: no part of such a call */
-  extent extents[4];
-  const char *axes[4]; /* their names in manifests */
-  int token;           /* the axis of tokens */
-} form;
 
 #define KEYS(DIM)                                                                                                      \
   {                                                                                                                    \
@@ -129,11 +99,7 @@ int call_tensor_find(const spec *s, const char *name, size_t length) {
 int call_axis_find(const spec *s, int tensor, const char *name) {
   if (tensor >= TENSOR_PARAM)
     return name[0] >= '0' && name[0] < '0' + EXPR_MAX_RANK && !name[1] ? name[0] - '0' : -1;
-  const form *f = form_of(s, tensor);
-  for (int d = 0; d < f->rank; d++)
-    if (!strcmp(f->axes[d], name))
-      return d;
-  return -1;
+  return form_axis(form_of(s, tensor), name);
 }
 
 int call_token_axis(const spec *s, int tensor) {
@@ -198,21 +164,6 @@ qkv_status call_check_memory(const char *name, const qkv_tensor *t, role r) {
   return QKV_OK;
 }
 
-/* Rank and extents of any tensor, and its memory unless it is empty. */
-static qkv_status check_shape(const char *name, const qkv_tensor *t, int rank, const int64_t *want, role r,
-                              const extent *extents) {
-  int empty = 0;
-  if (t->rank != rank)
-    return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", name, t->rank, rank);
-  for (int d = 0; d < rank; d++) {
-    if (t->shape[d] != want[d])
-      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d%s%s is %lld, must be %lld", name, d, extents ? ", " : "",
-                       extents ? extent_names[extents[d]] : "", (long long)t->shape[d], (long long)want[d]);
-    empty |= t->shape[d] <= 0;
-  }
-  return empty ? QKV_OK : call_check_memory(name, t, r);
-}
-
 static const qkv_tensor *tensor_of(const qkv_attention_args *args, int tensor) {
   return (const qkv_tensor *)(const void *)((const char *)args + rules[tensor].offset);
 }
@@ -223,17 +174,13 @@ static qkv_status not_given(int tensor) {
 
 static qkv_status check_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS], int host) {
   const struct rule *r = &rules[tensor];
-  const form *f = form_of(s, tensor);
   qkv_dtype want = dtype_wanted(s, tensor);
-  int64_t extents[4];
   if (r->role == INDEX && t->rank == 0)
     return not_given(tensor);
   if (t->dtype != want && !(host && call_is_float(t->dtype) && call_is_float(want)))
     return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, %s %s", r->name, call_dtype_name(t->dtype),
                      r->role == INDEX ? "must be" : "the spec says", call_dtype_name(want));
-  for (int d = 0; d < f->rank; d++)
-    extents[d] = sizes[f->extents[d]];
-  return check_shape(r->name, t, f->rank, extents, r->role, f->extents);
+  return form_check(r->name, t, form_of(s, tensor), sizes, r->role);
 }
 
 static qkv_status check_scalar(const expr_param *p, double value) {
@@ -263,7 +210,7 @@ static qkv_status check_params(const spec *s, const qkv_attention_args *args, co
       if (v->tensor.dtype != dtype_of_param(p->type))
         return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, the spec says %s", p->name, call_dtype_name(v->tensor.dtype),
                          call_dtype_name(dtype_of_param(p->type)));
-      status = check_shape(p->name, &v->tensor, p->rank, shape, INPUT, NULL);
+      status = form_check_shape(p->name, &v->tensor, p->rank, shape, NULL, INPUT);
     }
     if (status != QKV_OK)
       return status;
@@ -277,11 +224,7 @@ static qkv_status check_params(const spec *s, const qkv_attention_args *args, co
 
 /* What a call's sizes are taken from, in this order; everything else must agree with them. A tensor that has no such
  * extent in a layout gives none. */
-static const struct giver {
-  int tensor;
-  extent extent;
-  int64_t least, most;
-} givers[] = {
+static const giver givers[] = {
     {TENSOR_CU_SEQLENS_Q, STARTS, 1, MASK_POSITION_LIMIT}, {TENSOR_Q, BATCH, 0, MASK_POSITION_LIMIT},
     {TENSOR_Q, LEN_Q, 0, MASK_POSITION_LIMIT},             {TENSOR_Q, TOKENS_Q, 0, INT32_MAX},
     {TENSOR_K, BATCH, 0, MASK_POSITION_LIMIT},             {TENSOR_K, LEN_K, 0, MASK_POSITION_LIMIT},
@@ -291,8 +234,7 @@ static const struct giver {
 };
 enum { GIVERS = sizeof givers / sizeof *givers };
 
-static qkv_status take_size(const spec *s, const qkv_attention_args *args, const struct giver *g,
-                            int64_t sizes[EXTENTS]) {
+static qkv_status take_size(const spec *s, const qkv_attention_args *args, const giver *g, int64_t sizes[EXTENTS]) {
   const form *f = form_of(s, g->tensor);
   const qkv_tensor *t = tensor_of(args, g->tensor);
   if (f->rank > 0 && rules[g->tensor].role == INDEX && t->rank == 0)
@@ -300,17 +242,7 @@ static qkv_status take_size(const spec *s, const qkv_attention_args *args, const
   if (f->rank > 0 && t->rank != f->rank)
     return error_set(QKV_INVALID_ARGUMENT, "%s: has rank %d, must have %d", rules[g->tensor].name, t->rank,
                      f->rank);
-  for (int d = 0; d < f->rank; d++) {
-    if (f->extents[d] != g->extent)
-      continue;
-    if (t->shape[d] < g->least || t->shape[d] > g->most)
-      return error_set(QKV_INVALID_ARGUMENT, "%s: dimension %d, %s, is %lld; it must be %lld to %lld",
-                       rules[g->tensor].name, d, extent_names[g->extent], (long long)t->shape[d], (long long)g->least,
-                       (long long)g->most);
-    if (sizes[g->extent] < 0)
-      sizes[g->extent] = t->shape[d];
-  }
-  return QKV_OK;
+  return form_take_size(rules[g->tensor].name, t, f, g, sizes);
 }
 
 /* How long sequences may be. `reach`: what the tensors have room for. A dense tensor says it; whole: one of a batch
@@ -357,21 +289,13 @@ static qkv_status read_sizes(const spec *s, const call_limits *limits, const qkv
                              int64_t sizes[EXTENTS]) {
   if (args->size < sizeof *args)
     return error_set(QKV_INVALID_ARGUMENT, "args.size is not set; start from QKV_ATTENTION_ARGS_INIT");
-  for (int n = 0; n < EXTENTS; n++)
-    sizes[n] = -1;
+  form_begin_sizes(sizes);
   for (int n = 0; n < GIVERS; n++) {
     qkv_status status = take_size(s, args, &givers[n], sizes);
     if (status != QKV_OK)
       return status;
-    if (givers[n].extent == STARTS && sizes[STARTS] >= 0)
-      sizes[BATCH] = sizes[STARTS] - 1;
   }
-  sizes[STARTS] = sizes[BATCH] + 1;
-  sizes[PAGE] = s->page_size;
-  sizes[HEADS_Q] = s->heads_q;
-  sizes[HEADS_KV] = s->heads_kv;
-  sizes[DIM_QK] = s->dim_qk;
-  sizes[DIM_V] = s->dim_v;
+  form_end_sizes(s, sizes);
   return take_maxima(s, limits, args, sizes);
 }
 
@@ -423,7 +347,7 @@ static qkv_status merge_sizes(const spec *s, const qkv_tensor *o, int64_t sizes[
   for (int d = 0; d < f->rank; d++) {
     if (o->shape[d] < 0 || o->shape[d] > INT32_MAX)
       return error_set(QKV_INVALID_ARGUMENT, "o: dimension %d, %s, is %lld; it must be 0 to %d", d,
-                       extent_names[f->extents[d]], (long long)o->shape[d], INT32_MAX);
+                       extent_name(f->extents[d]), (long long)o->shape[d], INT32_MAX);
     sizes[f->extents[d]] = o->shape[d];
   }
   sizes[HEADS_Q] = s->heads_q;
@@ -434,15 +358,11 @@ static qkv_status merge_sizes(const spec *s, const qkv_tensor *o, int64_t sizes[
 /* A tensor as attention has it, of any of the formats that an o may have where `any`. */
 static qkv_status check_state_tensor(const spec *s, int tensor, const qkv_tensor *t, const int64_t sizes[EXTENTS],
                                      role r, bool any) {
-  const form *f = form_of(s, tensor);
   const qkv_dtype want = dtype_wanted(s, tensor);
-  int64_t extents[4];
   if (any ? t->dtype != QKV_F16 && t->dtype != QKV_BF16 && t->dtype != QKV_F32 : t->dtype != want)
     return error_set(QKV_INVALID_ARGUMENT, "%s: is %s, must be %s", rules[tensor].name, call_dtype_name(t->dtype),
                      any ? "f16, bf16 or f32" : call_dtype_name(want));
-  for (int d = 0; d < f->rank; d++)
-    extents[d] = sizes[f->extents[d]];
-  return check_shape(rules[tensor].name, t, f->rank, extents, r, f->extents);
+  return form_check(rules[tensor].name, t, form_of(s, tensor), sizes, r);
 }
 
 /* Fills what the kernel takes of a state; lse may be missing in the merged one. */

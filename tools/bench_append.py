@@ -2,13 +2,14 @@
 """Append: new keys and values of a fused projection into a paged cache, beside a copy of as many bytes.
 
     python3 tools/bench_append.py                                 # the grid
-    python3 tools/bench_append.py --case 64x1 --heads 32/8 --schedule rows=1,warps=8 --schedule rows=4,warps=3
+    python3 tools/bench_append.py --case 64x1 --schedule default --schedule rows=1,warps=8 --schedule rows=4,warps=4
 
-A case is SEQUENCESxTOKENS: so many sequences that get so many tokens each. Launches are replays of a CUDA graph over
-input sets that together exceed the L2 cache (64 sets at most), in turns (bench/rounds.py). `copy` is torch's copy_ of
-a tensor that reads and writes as many bytes as the append does; `bandwidth` is its time over ours, round by round, so
-1 is the speed of a copy. `torch` is the same in eager torch: norm, rotation, index_put_. Results are compared with it
-before anything is timed.
+A case is SEQUENCESxTOKENS: so many sequences that get so many tokens each; a line for each schedule of each case, the
+schedules of a case in turns in one process. Launches are replays of a CUDA graph over input sets that together exceed
+the L2 cache (64 sets at most; bench/rounds.py). `bandwidth` is the time of torch's copy_ of a tensor that reads and
+writes as many bytes as the append does over that of the append, round by round, so 1 is the speed of a copy. `torch`
+is the same in eager torch over the append: norm, rotation, index_put_. Results are compared with it before anything is
+timed. At the end, with several schedules, the least and the mean `bandwidth` of each over all cases.
 Writes CSV with --csv. Needs a GPU and torch."""
 
 import argparse
@@ -124,34 +125,52 @@ class Bench:
             results.append([tensor.float().clone() for tensor in (one.q_out, one.k_cache, one.v_cache)])
         return max(((a - b).norm() / b.norm()).item() for a, b in zip(*results))
 
+    def prepare(self, schedule, sets, weights):
+        """The launches of a schedule ("default": that of the family), and what is wrong with it, or neither."""
+        o = self.options
+        try:
+            op = self.engine.prepare(SPEC % vars(o), phase="append", aligned_only=True,
+                                     schedule=None if schedule == "default" else schedule)
+        except qkv.Error as error:
+            if error.status != qkv.BAD_SCHEDULE:
+                raise
+            return None, str(error).splitlines()[0]
+        launches = [op.bind_append(**one.arguments(o, weights)) for one in sets]
+        off = self.check(sets[0], launches[0], in_torch(sets[0], o, weights, self.cosine, self.sine))
+        return launches, None if off < (0.03 if o.kv == "e4m3" else 0.005) else "off by %.3g" % off
+
     def measure(self, sequences, new):
+        """A dict for each schedule."""
         o = self.options
         names = ("q_norm", "k_norm") if o.norm == "rms" else ()
         weights = {name: torch.rand(o.dim, device="cuda") + 0.5 for name in names}
         sets = [Set(o, sequences, new)]
         sets += [Set(o, sequences, new) for _ in range(min(-(-L2_BYTES // sets[0].bytes), 64) - 1)]
-        text, contestants, found = SPEC % vars(o), {}, {}
-        for number, schedule in enumerate(o.schedule or [None]):
-            name = "ours" if number == 0 else "ours_" + schedule
-            op = self.engine.prepare(text, phase="append", aligned_only=True, schedule=schedule)
-            launches = [op.bind_append(**one.arguments(o, weights)) for one in sets]
-            off = self.check(sets[0], launches[0], in_torch(sets[0], o, weights, self.cosine, self.sine))
-            if not off < (0.03 if o.kv == "e4m3" else 0.005):
-                found[name + "_wrong"] = off
-            contestants[name] = [lambda one=one: one(torch.cuda.current_stream()) for one in launches]
+        contestants, wrong = {}, {}
+        for schedule in o.schedule:
+            launches, wrong[schedule] = self.prepare(schedule, sets, weights)
+            if launches:
+                contestants[schedule] = [lambda one=one: one(torch.cuda.current_stream()) for one in launches]
         halves = [torch.empty(2, sets[0].bytes // 2, device="cuda", dtype=torch.uint8).random_() for _ in sets]
         contestants["copy"] = [lambda half=half: half[0].copy_(half[1]) for half in halves]
-        contestants["torch"] = [in_torch(one, o, weights, self.cosine, self.sine) for one in sets]
+        if o.torch:
+            contestants["torch"] = [in_torch(one, o, weights, self.cosine, self.sine) for one in sets]
         timed = {name: Replayed(torch, runs, self.machine, o.slice) for name, runs in contestants.items()}
-        found.update({name + "_why": one.why for name, one in timed.items() if one.why})
         slices = rounds.alternate(timed, o.rounds, warm_up=1)
         times = {key: [one.mean for one in made] for key, made in slices.items()}
-        found["us"] = stats.quantile(times["ours"], 0.5) * 1e6
-        found["tbps"] = sets[0].bytes / found["us"] * 1e-6
-        for key in times:
-            if key != "ours":
-                ratios = stats.paired_ratios(times[key], times["ours"])
-                name = "bandwidth" if key == "copy" else key
+        return [dict(schedule=schedule, **self.columns(times, schedule, sets[0].bytes), wrong=wrong[schedule] or "",
+                     why=getattr(timed.get(schedule), "why", "") or "") for schedule in o.schedule]
+
+    @staticmethod
+    def columns(times, schedule, size):
+        """`bandwidth` is the time of a copy over that of the schedule, `torch` likewise: of each the median."""
+        if schedule not in times:
+            return {}
+        found = {"us": stats.quantile(times[schedule], 0.5) * 1e6}
+        found["tbps"] = size / found["us"] * 1e-6
+        for name, key in ("bandwidth", "copy"), ("torch", "torch"):
+            if key in times:
+                ratios = stats.paired_ratios(times[key], times[schedule])
                 found[name], found[name + "_p10"], found[name + "_p90"] = (stats.quantile(ratios, f)
                                                                           for f in (0.5, 0.1, 0.9))
         return found
@@ -174,24 +193,31 @@ def main():
     parser.add_argument("--order", default="nhd", choices=["nhd", "hnd"])
     parser.add_argument("--slots", default="mapping", choices=["mapping", "positions", "lengths"])
     parser.add_argument("--past", type=int, default=1024, help="tokens that a sequence has already")
-    parser.add_argument("--schedule", action="append", default=[], help="several: the first is `ours`")
+    parser.add_argument("--schedule", action="append", help="several are compared; default: `default`")
+    parser.add_argument("--no-torch", dest="torch", action="store_false", help="do not time eager torch")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--slice", type=float, default=0.02, help="seconds of a contestant's turn")
     parser.add_argument("--csv", default="")
     options = parser.parse_args()
     options.heads_q, options.heads_kv = options.heads
-    options.case = options.case or GRID
+    options.case, options.schedule = options.case or GRID, list(dict.fromkeys(options.schedule or ["default"]))
     bench, rows = Bench(options), []
     for sequences, new in options.case:
         torch.manual_seed(0)
         try:
             found = bench.measure(sequences, new)
         except (qkv.Error, RuntimeError) as error:
-            found = {"failed": str(error).splitlines()[0]}
+            found = [{"wrong": str(error).splitlines()[0]}]
         torch.cuda.empty_cache()
-        rows.append(dict(sequences=sequences, new=new, heads_q=options.heads_q, heads_kv=options.heads_kv,
-                         dim=options.dim, kv=options.kv, slots=options.slots, **found))
-        print(report.words(rows[-1]), flush=True)
+        for one in found:
+            rows.append(dict(sequences=sequences, new=new, heads_q=options.heads_q, heads_kv=options.heads_kv,
+                             dim=options.dim, kv=options.kv, slots=options.slots, **one))
+            print(report.words({key: value for key, value in rows[-1].items() if value != ""}), flush=True)
+    for schedule in options.schedule if len(options.schedule) > 1 else ():
+        shares = [row["bandwidth"] for row in rows if row.get("schedule") == schedule and "bandwidth" in row]
+        if shares:
+            print("%-44s of a copy: least %.3f, mean %.3f of %d cases" % (
+                schedule, min(shares), stats.geometric_mean(shares), len(shares)))
     if options.csv:
         report.write_csv(options.csv, rows)
 

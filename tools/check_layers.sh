@@ -44,6 +44,7 @@ rule "runtime/ includes of gen/ only manifest.h status.h text.h, the facade exce
   "$(foreign "$(includes 'runtime/*.[ch]' ':!runtime/qkv*')" "$runtime manifest.h status.h text.h")"
 rule "the public header includes only the standard library" "$(includes 'runtime/qkv.h')"
 rule "qkvc includes only the public header" "$(foreign "$(includes 'tools/*.[ch]')" "$(headers 'tools/*.h') qkv.h")"
+rule "examples include only the public header" "$(foreign "$(includes 'examples/*.c')" qkv.h)"
 rule "inline PTX stands only in templates/prim" \
   "$(search '(^|[^a-z_])(asm|__asm__)([[:space:]]+volatile)?[[:space:]]*\(' 'templates/*' ':!templates/prim/*')"
 rule "the library never prints, exits or aborts" \
@@ -55,7 +56,7 @@ rule "no tabs, no trailing blanks" \
 
 # ARCHITECTURE.md has one line for every folder and source file, and names none that is not there.
 if [ -f ARCHITECTURE.md ]; then
-  sources=$(files 'gen/*' 'runtime/*' 'templates/*' 'tools/*' 'tests/*' 'cmake/*' | grep -vE '\.(npy|golden)$|^tests/(golden|errors|data|fuzz)/|__pycache__')
+  sources=$(files 'gen/*' 'runtime/*' 'templates/*' 'tools/*' 'examples/*' 'tests/*' 'cmake/*' | grep -vE '\.(npy|golden)$|^tests/(golden|errors|data|fuzz)/|__pycache__')
   folders=$(git ls-files | grep / | sed 's|/[^/]*$||' | sort -u)
   # A file is named by its path or, within its folder's list, by its name; brace lists such as x.{c,h} are expanded.
   named=$(python3 - <<'PY'

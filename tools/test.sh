@@ -75,8 +75,8 @@ unit_tests() {
   run_ctest build/asan -R "^($names)\$"
 }
 
-# Every model for every architecture, every mask for one of each family, every served model for decode, with a table of
-# what each kernel needs.
+# Every model for every architecture, every mask for one of each family, every served model for decode and its append,
+# with a table of what each kernel needs.
 zoo() {
   local code=0 built bad
   local -x QKV_CACHE_DIR=$ROOT/build/test-cache/zoo
@@ -84,6 +84,7 @@ zoo() {
     "$ROOT/build/ci-gcc/qkvc" build specs/*.yaml --arch sm_80,sm_89,sm_90a,sm_100a,sm_120 || code=$?
     "$ROOT/build/ci-gcc/qkvc" build specs/masks/*.yaml --arch sm_80,sm_90a || code=$?
     "$ROOT/build/ci-gcc/qkvc" build specs/serving/*.yaml --phase decode --arch sm_90a || code=$?
+    "$ROOT/build/ci-gcc/qkvc" build specs/serving/*.yaml --phase append --arch sm_80,sm_90a || code=$?
   } >"$logs/zoo-table.txt" 2>&1
   cat "$logs/zoo-table.txt"
   built=$(sed -nE 's/^([0-9]+) built .*/\1/p' "$logs/zoo-table.txt" | awk '{ n += $1 } END { print n + 0 }')

@@ -5,14 +5,16 @@
 //% local unaligned = request.unaligned
 //% local step_parameter = unaligned and ", long long step" or ""
 //% local step = unaligned and " * step" or nil
-//% local scaled = variant.kv_scale == "per_head"
 //% local words = {[16] = "uint4", [8] = "uint2", [4] = "unsigned", [2] = "unsigned short", [1] = "unsigned char"}
 //% header()
 
-//% if append.query then
-constexpr int HEADS_Q = $(variant.heads_q);
+//% local heads = {}
+//% for n, kind in ipairs(layout.kinds) do
+//%   if not kind.whole then heads[kind.heads] = kind.rows end
 //% end
-constexpr int ROWS_QK = $(layout.qk.rows), ROWS_V = $(layout.v.rows); // of a token: heads
+//% for name, count in pairs(heads) do
+constexpr int $(name) = $(count);
+//% end
 constexpr int WIDTH = $(width); // elements of a chunk
 //% local odd = rope and rope.dims // width % 2 == 1 -- the last unit that turns has one chunk
 //% if rope and (rope.table or odd or layout.qk.rest_units > 0) then
@@ -24,40 +26,55 @@ constexpr int TURNED_UNITS = $(layout.qk.turned_units); // of two chunks of a ro
 constexpr int ROWS = $(schedule.rows); // heads that a lane has in flight
 constexpr int WARPS = $(schedule.warps); // of a token
 constexpr int TOKENS = $(schedule.tokens); // of a block
-constexpr int SHARES_QK = $(layout.qk.shares), SHARES = $(layout.shares); // of a token
+constexpr int BLOCKS = $(layout.blocks); // of an SM, at least
+//% local counts = {}
+//% for n = 1, #layout.kinds - 1 do counts[n] = layout.kinds[n].count .. " = " .. layout.kinds[n].shares end
+//% local once = layout.shares == schedule.warps -- a share a warp
+//% if not once then counts[#counts + 1] = "SHARES = " .. layout.shares end
+constexpr int $(table.concat(counts, ", ")); // of a token
 
 //% primitives()
 
 //% pieces()
 
-//% local function load(dtype, step)
-//%   local count = width * layout.bytes.q // 4 -- words
-//%   if step or count == 0 then
+//% local load_words = width * layout.bytes.q // 4
+//% local at_once = not unaligned and load_words > 0
+//% local vector = variant.dtype_q == "f32" and ({[4] = "float4", [2] = "float2", [1] = "float"})[load_words]
+//%                or words[4 * load_words]
+// A chunk of new keys, values or queries as it is loaded.
+struct chunk {
+  //% if at_once then
+  $(vector) all;
+  //% else
+  $(layout.ctype.q) all[WIDTH];
+  //% end
+};
+
+static __device__ __forceinline__ void load_chunk(chunk &c, const $(layout.ctype.q) *from$(step_parameter)) {
+  //% if at_once then
+  c.all = *(const $(vector) *)from;
+  //% else
 #pragma unroll
-  for (int e = 0; e < WIDTH; ++e) x[e] = $(attention.to_float(dtype, "from[e" .. (step or "") .. "]"));
-//%   elseif dtype == "f32" then
-//%     local vector = ({[4] = "float4", [2] = "float2", [1] = "float"})[width]
-//%     if width == 1 then
-  x[0] = from[0];
-//%     else
-  const $(vector) all = *(const $(vector) *)from;
-//%       for e = 0, width - 1 do
-  x[$(e)] = all.$(("xyzw"):sub(e + 1, e + 1));
-//%       end
-//%     end
-//%   else
-//%     local vector, names = words[4 * count], {"all.x", "all.y", "all.z", "all.w"}
-  const $(vector) all = *(const $(vector) *)from;
-//%     for n = 0, count - 1 do
-//%       local word = count == 1 and "all" or names[n + 1]
-  x[$(2 * n)] = $(dtype)_to_f32((unsigned short)$(word));
-  x[$(2 * n + 1)] = $(dtype)_to_f32((unsigned short)($(word) >> 16));
-//%     end
-//%   end
-//% end
-// A chunk of new keys, values or queries.
-static __device__ __forceinline__ void load_chunk(float (&x)[WIDTH], const $(layout.ctype.q) *from$(step_parameter)) {
-  //% load(variant.dtype_q, step)
+  for (int e = 0; e < WIDTH; ++e) c.all[e] = from[e$(step or "")];
+  //% end
+}
+
+// Its elements.
+static __device__ __forceinline__ void unpack_chunk(float (&x)[WIDTH], const chunk &c) {
+  //% if not at_once then
+#pragma unroll
+  for (int e = 0; e < WIDTH; ++e) x[e] = $(attention.to_float(variant.dtype_q, "c.all[e]"));
+  //% else
+  //%   for n = 0, load_words - 1 do
+  //%     local word = load_words == 1 and "c.all" or "c.all." .. ("xyzw"):sub(n + 1, n + 1)
+  //%     if variant.dtype_q == "f32" then
+  x[$(n)] = $(word);
+  //%     else
+  x[$(2 * n)] = $(variant.dtype_q)_to_f32((unsigned short)$(word));
+  x[$(2 * n + 1)] = $(variant.dtype_q)_to_f32((unsigned short)($(word) >> 16));
+  //%     end
+  //%   end
+  //% end
 }
 
 //% local function store(dtype, size, step)
@@ -120,12 +137,13 @@ static __device__ __forceinline__ void turn(float position, float frequency, flo
 }
 
 //%   end
-// The rotation of the token at `position`; `member` is the lane's number among those of a row.
-static __device__ __forceinline__ void find_rotation(const qkv_params &p, rotation &r, int position, int member) {
-  //% if rope.table then
-  const int row = min(max(position, 0), p.cos_sin_positions - 1); // stays in the table
-  const float *table = p.cos_sin + row * p.cos_sin_stride_position;
-  //% end
+//%   local limits = {}
+//%   if layout.qk.lanes * layout.qk.steps > layout.qk.turned_units then limits = {"unit >= TURNED_UNITS"} end
+//%   if odd then limits[#limits + 1] = "pair >= PAIRS" end
+//%   if not rope.table then
+// The frequencies of a lane's pairs; `member` is the lane's number among those of a row.
+static __device__ __forceinline__ void load_frequencies(
+    const qkv_params &p, float (&frequencies)[$(layout.qk.steps)][WIDTH], int member) {
 #pragma unroll
   for (int step = 0; step < $(layout.qk.steps); ++step) {
     const int unit = $(layout.qk.lanes) * step + member;
@@ -136,9 +154,37 @@ static __device__ __forceinline__ void find_rotation(const qkv_params &p, rotati
       //% else
       const int pair = unit * WIDTH + e;
       //% end
-      //% local limits = {}
-      //% if layout.qk.lanes * layout.qk.steps > layout.qk.turned_units then limits = {"unit >= TURNED_UNITS"} end
-      //% if odd then limits[#limits + 1] = "pair >= PAIRS" end
+      //% if #limits > 0 then
+      if ($(table.concat(limits, " || "))) continue;
+      //% end
+      frequencies[step][e] = p.frequencies[pair];
+    }
+  }
+}
+
+//%   end
+// The rotation of the token at `position`.
+static __device__ __forceinline__ void find_rotation(
+//%   if rope.table then
+    const qkv_params &p, rotation &r, int position, int member) {
+  const int row = min(max(position, 0), p.cos_sin_positions - 1); // stays in the table
+  const float *table = p.cos_sin + row * p.cos_sin_stride_position;
+//%   else
+    const qkv_params &p, rotation &r, const float (&frequencies)[$(layout.qk.steps)][WIDTH], int position, int member) {
+//%   end
+#pragma unroll
+  for (int step = 0; step < $(layout.qk.steps); ++step) {
+    //% if rope.table or #limits > 0 then
+    const int unit = $(layout.qk.lanes) * step + member;
+    //% end
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      //% local named = rope.table or odd
+      //% if named and rope.interleaved then
+      const int pair = (unit + e / (WIDTH / 2) * TURNED_UNITS) * (WIDTH / 2) + e % (WIDTH / 2);
+      //% elseif named then
+      const int pair = unit * WIDTH + e;
+      //% end
       //% if #limits > 0 then
       if ($(table.concat(limits, " || "))) continue;
       //% end
@@ -146,7 +192,7 @@ static __device__ __forceinline__ void find_rotation(const qkv_params &p, rotati
       r.cosine[step][e] = table[pair];
       r.sine[step][e] = table[PAIRS + pair];
       //% else
-      turn((float)position, p.frequencies[pair], r.cosine[step][e], r.sine[step][e]);
+      turn((float)position, frequencies[step][e], r.cosine[step][e], r.sine[step][e]);
       r.cosine[step][e] *= p.rope_factor;
       r.sine[step][e] *= p.rope_factor;
       //% end
@@ -178,16 +224,9 @@ static __device__ __forceinline__ void turn_unit(float (&first)[WIDTH], float (&
 }
 
 //% end
-//% for _, kind in ipairs{"qk", "v"} do
-//%   local m = layout[kind]
-//%   local turned = kind == "qk" and rope
-//%   local normed = kind == "qk" and append.norm
-//%   local queries = kind == "qk" and append.query
-//%   local tensor = kind == "qk" and "k" or "v"
-//%   local new = "new_" .. tensor
-//%   local what = kind == "v" and "values" or queries and "queries and keys" or "keys"
+//% local function chunks_of(name, m, what)
 // Where the two chunks of unit `unit` of a row of $(what) lie; -1: there is none.
-static __device__ __forceinline__ int2 chunks_of_$(kind)(int unit) {
+static __device__ __forceinline__ int2 chunks_of_$(name)(int unit) {
   //% if m.turned_units > 0 then
   //%   local second = "(unit + TURNED_UNITS) * WIDTH"
   //%   if odd then second = "unit + 1 < TURNED_UNITS ? " .. second .. " : -1" end
@@ -203,140 +242,155 @@ static __device__ __forceinline__ int2 chunks_of_$(kind)(int unit) {
   return make_int2(-1, -1);
 }
 
-// A share of the token's $(what): $(m.groups) times ROWS heads.
-static __device__ __forceinline__ void append_$(kind)(const qkv_params &p, const token_place &place, int token,
-                                                      int share, int lane) {
+//% end
+//% chunks_of("qk", layout.qk, append.query and "queries or keys" or "keys")
+//% chunks_of("v", layout.v, "values")
+//% for _, kind in ipairs(layout.kinds) do
+//%   local m, from, to = kind.shape, kind.from, kind.to
+//%   local turned, normed = kind.turns and rope, kind.turns and append.norm
+//%   local scaled = variant.kv_scale == "per_head" and kind.cached
+//%   local whole = kind.whole
+//%   local place = mapped and "" or " const token_place &place,"
+// A share of the token's $(kind.name): $(m.groups) times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_$(kind.name)(
+    const qkv_params &p,$(place) int token, int share, int lane) {
   constexpr int LANES = $(m.lanes), GROUPS = $(m.groups), STEPS = $(m.steps);
   const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
-  float x[ROWS][STEPS][2][WIDTH];
+  //% if mapped and (kind.cached or turned) then
+  const token_place place = find_place(p, token, lane);
+  //% elseif kind.cached and append.query then
+  if (!place.kept) return;
+  //% end
+  const $(layout.ctype.q) *from = p.$(from) + token * p.$(from)_stride_token + first_row * p.$(from)_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
 #pragma unroll
   for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    //% if queries then
-    const bool is_query = row < HEADS_Q;
-    const $(layout.ctype.q) *from =
-        is_query ? p.q + token * p.q_stride_token + row * p.q_stride_head
-                 : p.new_k + token * p.new_k_stride_token + (row - HEADS_Q) * p.new_k_stride_head;
-    //%   if unaligned then
-    const long long dim = is_query ? p.q_stride_dim : p.new_k_stride_dim;
-    //%   end
-    //% else
-    const $(layout.ctype.q) *from = p.$(new) + token * p.$(new)_stride_token + row * p.$(new)_stride_head;
-    //%   if unaligned then
-    const long long dim = p.$(new)_stride_dim;
-    //%   end
+    //% if not whole then
+    if (first_row + n * GROUPS >= $(kind.heads)) continue;
     //% end
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      const int2 chunk = chunks_of_$(kind)(LANES * step + member);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] = 0.0f;
-        //% local dim = unaligned and " * dim, dim" or ""
-        if (begin >= 0 && row < ROWS_$(kind:upper())) load_chunk(x[n][step][half], from + begin$(dim));
-      }
+      const int2 at = chunks_of_$(kind.chunks)(LANES * step + member);
+      const $(layout.ctype.q) *row = from + n * GROUPS * p.$(from)_stride_head;
+      //% local dim = unaligned and " * p." .. from .. "_stride_dim, p." .. from .. "_stride_dim" or ""
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x$(dim));
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y$(dim));
     }
   }
+  //% if turned and not rope.table then
+  float frequencies[STEPS][WIDTH];
+  load_frequencies(p, frequencies, member);
+  //% end
   //% if normed then
-  float scale[ROWS]; // of the norm
+  float weights[STEPS][2][WIDTH]; // of the norm
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    const int2 at = chunks_of_$(kind.chunks)(LANES * step + member);
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      weights[step][0][e] = at.x >= 0 ? p.$(kind.norm)[at.x + e] : 0.0f;
+      weights[step][1][e] = at.y >= 0 ? p.$(kind.norm)[at.y + e] : 0.0f;
+    }
+  }
+  //% end
+  //% if scaled then
+  float scales[ROWS];
 #pragma unroll
   for (int n = 0; n < ROWS; ++n) {
+    const int head = $(whole and "first_row + n * GROUPS" or "min(first_row + n * GROUPS, " .. kind.heads .. " - 1)");
+    scales[n] = p.$(to)_scale[head * p.$(to)_scale_stride_head];
+  }
+  //% end
+  //% if kind.cached and mapped then
+  warp_sync(); // keeps the loads in front of the branch
+  if (!place.kept) return;
+  //% end
+  //% if turned then
+  rotation r;
+  find_rotation(p, r,$(rope.table and "" or " frequencies,") place.position, member);
+  //% end
+  //% local target = kind.cached and "place." .. kind.place or "token * p." .. to .. "_stride_token"
+  $(kind.ctype) *to = p.$(to) + $(target) + first_row * p.$(to)_stride_head;
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    //% if normed then
     float sum = 0.0f;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int e = 0; e < WIDTH; ++e) sum += x[n][step][half][e] * x[n][step][half][e];
+        for (int e = 0; e < WIDTH; ++e) sum += x[step][half][e] * x[step][half][e];
     for (int step = LANES / 2; step > 0; step /= 2) sum += shuffle_xor_f32(sum, step);
-    scale[n] = rsqrtf(sum * $(f32(1.0 / m.dim)) + p.epsilon);
-  }
-  //% end
-  //% if turned then
-  rotation r;
-  find_rotation(p, r, place.position, member);
-  //% end
-#pragma unroll
-  for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    if (row >= ROWS_$(kind:upper())) break;
-    //% if queries then
-    const bool is_query = row < HEADS_Q;
-    const int head = is_query ? row : row - HEADS_Q;
-    if (!is_query && !place.kept) continue;
-    //% else
-    const int head = row;
+    const float scale = rsqrtf(sum * $(f32(1.0 / m.dim)) + p.epsilon);
     //% end
     //% if scaled then
-    //% local plain = queries and "is_query ? 1.0f : " or ""
-    const float inverse = $(plain)1.0f / p.$(tensor)_scale[head * p.$(tensor)_scale_stride_head];
+    const float inverse = 1.0f / scales[n];
+    //% end
+    //% if not whole then
+    if (first_row + n * GROUPS >= $(kind.heads)) continue;
     //% end
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int unit = LANES * step + member;
-      const int2 chunk = chunks_of_$(kind)(unit);
+      const int2 at = chunks_of_$(kind.chunks)(unit);
       //% if normed then
-      const float *weight = $(queries and "is_query ? p.q_norm : " or "")p.k_norm;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int e = 0; e < WIDTH; ++e)
-          if (begin >= 0) x[n][step][half][e] *= scale[n] * weight[begin + e];
-      }
+        for (int e = 0; e < WIDTH; ++e) x[step][half][e] *= scale * weights[step][half][e];
       //% end
       //% if turned then
       //%   local guard = m.lanes * m.steps > m.turned_units and "if (unit < TURNED_UNITS) " or ""
-      $(guard)turn_unit(x[n][step][0], x[n][step][1], r.cosine[step], r.sine[step]);
+      $(guard)turn_unit(x[step][0], x[step][1], r.cosine[step], r.sine[step]);
       //% end
+      //% if scaled then
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-        if (begin < 0) continue;
-        //% if scaled then
+      for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] *= inverse;
-        //% end
-        //% local function target(name, place)
-        //%   local dim = "p." .. name .. "_stride_dim"
-        //%   if unaligned then return place .. " + begin * " .. dim .. ", x[n][step][half], " .. dim end
-        //%   return place .. " + begin, x[n][step][half]"
-        //% end
-        //% local row = "place." .. (tensor == "k" and "key" or "value")
-        //% local cache = target(tensor, "p." .. tensor .. " + " .. row .. " + head * p." .. tensor .. "_stride_head")
-        //% if queries then
-        if (is_query)
-          //% local out = "p.q_out + token * p.q_out_stride_token + head * p.q_out_stride_head"
-          $(two and "store_query" or "store_chunk")($(target("q_out", out)));
-        else
-          store_chunk($(cache));
-        //% else
-        store_chunk($(cache));
-        //% end
-      }
+        for (int e = 0; e < WIDTH; ++e) x[step][half][e] *= inverse;
+      //% end
+      $(kind.ctype) *row = to + n * GROUPS * p.$(to)_stride_head;
+      //% local store, out = two and not kind.cached and "store_query" or "store_chunk", "p." .. to .. "_stride_dim"
+      //% for half, begin in ipairs{"at.x", "at.y"} do
+      //%   local place = unaligned and begin .. " * " .. out or begin
+      if ($(begin) >= 0) $(store)(row + $(place), x[step][$(half - 1)]$(unaligned and ", " .. out or ""));
+      //% end
     }
   }
 }
 
 //% end
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, BLOCKS)
+    qkv_kernel(const __grid_constant__ qkv_params p) {
 //% include "parts/early.cu"
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;
+  //% if not mapped then
   const token_place place = find_place(p, token, lane);
-  //% if not append.query then
-  if (!place.kept) return;
-  //% elseif not mapped then
-  if (!place.exists) return;
+  if (!place.$(append.query and "exists" or "kept")) return;
   //% end
+  //% if once then
+  const int share = warp % WARPS;
+  //% else
   for (int share = warp % WARPS; share < SHARES; share += WARPS)
-    if (share < SHARES_QK)
-      append_qk(p, place, token, share, lane);
-    else$(append.query and " if (place.kept)" or "")
-      append_v(p, place, token, share - SHARES_QK, lane);
+  //% end
+  //% local indent, passed, before = once and "" or "  ", mapped and "" or " place,", {}
+  //% for n, kind in ipairs(layout.kinds) do
+  //%   local first = table.concat(before, " - ")
+  //%   before[n] = kind.count
+  //%   local limit = n < #layout.kinds and "if (share < " .. table.concat(before, " + ") .. ")" or ""
+  $(indent)$(n == 1 and limit or "else " .. limit)
+  $(indent)  append_$(kind.name)(p,$(passed) token, share$(n > 1 and " - " .. first or ""), lane);
+  //% end
 }
 
 #ifdef QKV_EMU

@@ -2,7 +2,9 @@
 -- bytes, 16 at a time. From sm_80 on.
 --
 -- A row is one head of one token. The lanes of a warp work in groups, a group on a row: a lane holds two chunks of it,
--- which turn together. So a warp has several heads of one token at a time, whose place and angles it finds once.
+-- which turn together. So a warp has several heads of one token at a time, whose place and angles it finds once. Speed
+-- is bytes in flight: a lane asks for all that it needs before it waits for any, keeps it as it came until its row's
+-- turn, and leaves registers to many other warps.
 
 local attention = library("attention")
 
@@ -38,17 +40,33 @@ local function chunk_width(v)
   return width
 end
 
+-- The rows of a token by what happens to them. A warp takes a share of one kind at a time, so that all of its lanes do
+-- the same.
 local function layout(v, s)
-  local m = {width = chunk_width(v)}
-  m.queries = v.append.query and v.heads_q or 0
+  local m = {width = chunk_width(v), shares = 0}
   m.qk = shape(v.dim_qk, v.rope and v.rope.dims or 0, m.width)
   m.v = shape(v.dim_v, 0, m.width)
-  m.qk.rows, m.v.rows = m.queries + v.heads_kv, v.heads_kv
-  for _, kind in ipairs{m.qk, m.v} do
-    kind.shares = ceil_div(kind.rows, kind.groups * s.rows) -- of a token; a warp takes one at a time
+  local q, kv = ctype[v.dtype_q], ctype[v.dtype_kv]
+  m.kinds = {
+    {name = "queries", from = "q", to = "q_out", norm = "q_norm", ctype = q, cached = false,
+     rows = v.heads_q, heads = "HEADS_Q", count = "SHARES_Q", shape = m.qk, chunks = "qk", turns = true},
+    {name = "keys", from = "new_k", to = "k", norm = "k_norm", ctype = kv, cached = true, place = "key",
+     rows = v.heads_kv, heads = "HEADS_KV", count = "SHARES_K", shape = m.qk, chunks = "qk", turns = true},
+    {name = "values", from = "new_v", to = "v", ctype = kv, cached = true, place = "value",
+     rows = v.heads_kv, heads = "HEADS_KV", count = "SHARES_V", shape = m.v, chunks = "v", turns = false},
+  }
+  if not v.append.query then table.remove(m.kinds, 1) end
+  for _, kind in ipairs(m.kinds) do
+    local rows = kind.shape.groups * s.rows -- of a share
+    kind.shares, kind.whole = ceil_div(kind.rows, rows), kind.rows % rows == 0
+    m.shares = m.shares + kind.shares
   end
-  m.shares = m.qk.shares + m.v.shares
   return m
+end
+
+-- Blocks of an SM, for the compiler.
+local function blocks_of(s)
+  return math.max(s.resident // (s.warps * s.tokens), 1)
 end
 
 return {
@@ -69,15 +87,29 @@ return {
 
   axes = {
     {name = "rows", values = {1, 2, 4, 8}, meaning = "heads that a lane has in flight; they share its angles"},
-    {name = "warps", values = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16}, meaning = "warps that share the heads of a token"},
+    {name = "warps", values = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16},
+     meaning = "warps that share the heads of a token"},
     {name = "tokens", values = {1, 2, 4, 8, 16}, meaning = "tokens of a block"},
+    {name = "resident", values = {8, 12, 16, 20, 24, 28, 32, 40, 48, 64},
+     meaning = "warps that an SM holds, as far as blocks make up so many; more leave a lane fewer registers"},
   },
 
+  -- A warp a share, up to 10 of a token; more shares in rounds that are as even as can be. Blocks of three warps and
+  -- more. 24 warps an SM leave a lane 80 registers, for what is loaded of two rows and what is done to one. Each of the
+  -- complications takes 16 more.
   defaults = function(v)
     local one = layout(v, {rows = 1})
     local rows = math.max(one.qk.steps, one.v.steps) > 1 and 1 or 2 -- long rows fill the registers
-    local warps = math.min(layout(v, {rows = rows}).shares, 8)
-    return {rows = rows, warps = warps, tokens = warps > 4 and 1 or warps > 2 and 2 or warps > 1 and 4 or 8}
+    local shares = layout(v, {rows = rows}).shares
+    local warps = ceil_div(shares, ceil_div(shares, 10))
+    local tokens = warps > 2 and 1 or warps > 1 and 2 or 4
+    local resident = 24
+    local function complication(is) resident = resident - (is and 4 or 0) end
+    complication(v.append.norm)
+    complication(v.rope and v.rope.dims < v.dim_qk)
+    complication(one.qk.units < one.qk.lanes)
+    if v.dtype_q == "f32" or rows == 1 then resident = 8 end
+    return {rows = rows, warps = warps, tokens = tokens, resident = resident}
   end,
 
   check = function(v, s)
@@ -87,9 +119,11 @@ return {
 
   resources = function(v, s)
     local m = layout(v, s)
-    local held = 2 * m.width * math.max(m.qk.steps, m.v.steps) -- elements of a row, as many sines and cosines
+    local held = 2 * m.width * math.max(m.qk.steps, m.v.steps) -- elements of a row; as many sines and cosines, weights
+    local loaded = held * bytes[v.dtype_q] // 4
+    local registers = loaded * s.rows + held * (1 + (v.rope and 1 or 0) + (v.append.norm and 1 or 0)) + 32
     return {shared_bytes = 0, threads = 32 * s.warps * s.tokens,
-            registers = math.min(held * (s.rows + (v.rope and 1 or 0)) + 48, 255)}
+            registers = math.min(registers, 255, 65536 // (32 * s.warps * s.tokens * blocks_of(s)))}
   end,
 
   describe = function(v, s)
@@ -97,13 +131,14 @@ return {
     return {
       ("a row of %d elements: %d lanes, %d chunks of %d elements each; of %d: %d lanes")
         :format(m.qk.dim, m.qk.lanes, 2 * m.qk.steps, m.width, m.v.dim, m.v.lanes),
-      ("a token: %d rows of %s, %d of v, in %d shares of a warp"):format(m.qk.rows, m.queries > 0 and "q and k" or "k",
-                                                                       m.v.rows, m.shares),
+      ("a token: %s%d of k, as many of v, in %d shares of a warp")
+        :format(v.append.query and v.heads_q .. " rows of q, " or "", v.heads_kv, m.shares),
     }
   end,
 
   kernel = function(v, s, arch, request)
     local m, params = layout(v, s), {}
+    m.blocks = request.unaligned and 1 or blocks_of(s) -- single elements take a register each
     m.ctype = {q = ctype[v.dtype_q], kv = ctype[v.dtype_kv]}
     m.bytes = {q = bytes[v.dtype_q], kv = bytes[v.dtype_kv]}
     local function add(name, type, ctype, source) -- of qkv_append_args, or a size

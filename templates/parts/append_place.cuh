@@ -70,7 +70,7 @@ static __device__ __forceinline__ token_place find_place(const qkv_params &p, in
   const int i = token - view.first_q;
   place.exists = p.batch > 0 && i >= 0 && i < view.len_q;
   //%   else
-  const int b = token / p.len_q, i = token % p.len_q;
+  const int b = token / p.len_q$(slots == "lengths" and ", i = token % p.len_q" or "");
   const sequence_view view = view_sequence(p, b);
   place.exists = true;
   //%   end

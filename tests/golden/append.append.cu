@@ -28,19 +28,19 @@
 //   slots: mapping
 //   query: true
 //
-// schedule: rows=2,warps=3,tokens=2
-// resources: 0 bytes of shared memory, 192 threads, about 96 registers a thread
+// schedule: rows=2,warps=3,tokens=1,resident=20
+// resources: 0 bytes of shared memory, 96 threads, about 96 registers a thread
 // a row of 128 elements: 8 lanes, 2 chunks of 8 elements each; of 128: 8 lanes
-// a token: 10 rows of q and k, 2 of v, in 3 shares of a warp
+// a token: 8 rows of q, 2 of k, as many of v, in 3 shares of a warp
 
-constexpr int HEADS_Q = 8;
-constexpr int ROWS_QK = 10, ROWS_V = 2; // of a token: heads
+constexpr int HEADS_KV = 2;
 constexpr int WIDTH = 8; // elements of a chunk
 constexpr int TURNED_UNITS = 8; // of two chunks of a row
 constexpr int ROWS = 2; // heads that a lane has in flight
 constexpr int WARPS = 3; // of a token
-constexpr int TOKENS = 2; // of a block
-constexpr int SHARES_QK = 2, SHARES = 3; // of a token
+constexpr int TOKENS = 1; // of a block
+constexpr int BLOCKS = 6; // of an SM, at least
+constexpr int SHARES_Q = 1, SHARES_K = 1; // of a token
 
 #ifndef QKV_EMU // the emulator's header has its own
 // A bf16 is the upper half of an f32. | one thread | sm_80
@@ -75,6 +75,9 @@ static __device__ __forceinline__ float sin_approx(float x) {
   asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+// bar.warp.sync: all lanes of the warp; orders their memory accesses. | whole warp | sm_80
+static __device__ __forceinline__ void warp_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // shfl.sync.idx of lane 0: a value that is the same in all lanes, known to be so by the compiler. | whole warp | sm_80
 static __device__ __forceinline__ int warp_uniform(int value) {
@@ -152,17 +155,25 @@ static __device__ __forceinline__ token_place find_place(const qkv_params &p, in
   return place;
 }
 
-// A chunk of new keys, values or queries.
-static __device__ __forceinline__ void load_chunk(float (&x)[WIDTH], const unsigned short *from) {
-  const uint4 all = *(const uint4 *)from;
-  x[0] = bf16_to_f32((unsigned short)all.x);
-  x[1] = bf16_to_f32((unsigned short)(all.x >> 16));
-  x[2] = bf16_to_f32((unsigned short)all.y);
-  x[3] = bf16_to_f32((unsigned short)(all.y >> 16));
-  x[4] = bf16_to_f32((unsigned short)all.z);
-  x[5] = bf16_to_f32((unsigned short)(all.z >> 16));
-  x[6] = bf16_to_f32((unsigned short)all.w);
-  x[7] = bf16_to_f32((unsigned short)(all.w >> 16));
+// A chunk of new keys, values or queries as it is loaded.
+struct chunk {
+  uint4 all;
+};
+
+static __device__ __forceinline__ void load_chunk(chunk &c, const unsigned short *from) {
+  c.all = *(const uint4 *)from;
+}
+
+// Its elements.
+static __device__ __forceinline__ void unpack_chunk(float (&x)[WIDTH], const chunk &c) {
+  x[0] = bf16_to_f32((unsigned short)c.all.x);
+  x[1] = bf16_to_f32((unsigned short)(c.all.x >> 16));
+  x[2] = bf16_to_f32((unsigned short)c.all.y);
+  x[3] = bf16_to_f32((unsigned short)(c.all.y >> 16));
+  x[4] = bf16_to_f32((unsigned short)c.all.z);
+  x[5] = bf16_to_f32((unsigned short)(c.all.z >> 16));
+  x[6] = bf16_to_f32((unsigned short)c.all.w);
+  x[7] = bf16_to_f32((unsigned short)(c.all.w >> 16));
 }
 
 // A chunk of the cache or of queries.
@@ -191,15 +202,28 @@ static __device__ __forceinline__ void turn(float position, float frequency, flo
   sine = sin_approx(TURN * part);
 }
 
-// The rotation of the token at `position`; `member` is the lane's number among those of a row.
-static __device__ __forceinline__ void find_rotation(const qkv_params &p, rotation &r, int position, int member) {
+// The frequencies of a lane's pairs; `member` is the lane's number among those of a row.
+static __device__ __forceinline__ void load_frequencies(
+    const qkv_params &p, float (&frequencies)[1][WIDTH], int member) {
 #pragma unroll
   for (int step = 0; step < 1; ++step) {
     const int unit = 8 * step + member;
 #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
       const int pair = unit * WIDTH + e;
-      turn((float)position, p.frequencies[pair], r.cosine[step][e], r.sine[step][e]);
+      frequencies[step][e] = p.frequencies[pair];
+    }
+  }
+}
+
+// The rotation of the token at `position`.
+static __device__ __forceinline__ void find_rotation(
+    const qkv_params &p, rotation &r, const float (&frequencies)[1][WIDTH], int position, int member) {
+#pragma unroll
+  for (int step = 0; step < 1; ++step) {
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      turn((float)position, frequencies[step][e], r.cosine[step][e], r.sine[step][e]);
       r.cosine[step][e] *= p.rope_factor;
       r.sine[step][e] *= p.rope_factor;
     }
@@ -217,83 +241,10 @@ static __device__ __forceinline__ void turn_unit(float (&first)[WIDTH], float (&
   }
 }
 
-// Where the two chunks of unit `unit` of a row of queries and keys lie; -1: there is none.
+// Where the two chunks of unit `unit` of a row of queries or keys lie; -1: there is none.
 static __device__ __forceinline__ int2 chunks_of_qk(int unit) {
   if (unit < TURNED_UNITS) return make_int2(unit * WIDTH, (unit + TURNED_UNITS) * WIDTH);
   return make_int2(-1, -1);
-}
-
-// A share of the token's queries and keys: 4 times ROWS heads.
-static __device__ __forceinline__ void append_qk(const qkv_params &p, const token_place &place, int token,
-                                                      int share, int lane) {
-  constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
-  const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
-  float x[ROWS][STEPS][2][WIDTH];
-#pragma unroll
-  for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    const bool is_query = row < HEADS_Q;
-    const unsigned short *from =
-        is_query ? p.q + token * p.q_stride_token + row * p.q_stride_head
-                 : p.new_k + token * p.new_k_stride_token + (row - HEADS_Q) * p.new_k_stride_head;
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const int2 chunk = chunks_of_qk(LANES * step + member);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] = 0.0f;
-        if (begin >= 0 && row < ROWS_QK) load_chunk(x[n][step][half], from + begin);
-      }
-    }
-  }
-  float scale[ROWS]; // of the norm
-#pragma unroll
-  for (int n = 0; n < ROWS; ++n) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) sum += x[n][step][half][e] * x[n][step][half][e];
-    for (int step = LANES / 2; step > 0; step /= 2) sum += shuffle_xor_f32(sum, step);
-    scale[n] = rsqrtf(sum * 0x1p-7f + p.epsilon);
-  }
-  rotation r;
-  find_rotation(p, r, place.position, member);
-#pragma unroll
-  for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    if (row >= ROWS_QK) break;
-    const bool is_query = row < HEADS_Q;
-    const int head = is_query ? row : row - HEADS_Q;
-    if (!is_query && !place.kept) continue;
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const int unit = LANES * step + member;
-      const int2 chunk = chunks_of_qk(unit);
-      const float *weight = is_query ? p.q_norm : p.k_norm;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e)
-          if (begin >= 0) x[n][step][half][e] *= scale[n] * weight[begin + e];
-      }
-      turn_unit(x[n][step][0], x[n][step][1], r.cosine[step], r.sine[step]);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-        if (begin < 0) continue;
-        if (is_query)
-          store_chunk(p.q_out + token * p.q_out_stride_token + head * p.q_out_stride_head + begin, x[n][step][half]);
-        else
-          store_chunk(p.k + place.key + head * p.k_stride_head + begin, x[n][step][half]);
-      }
-    }
-  }
 }
 
 // Where the two chunks of unit `unit` of a row of values lie; -1: there is none.
@@ -303,57 +254,199 @@ static __device__ __forceinline__ int2 chunks_of_v(int unit) {
   return make_int2(-1, -1);
 }
 
-// A share of the token's values: 4 times ROWS heads.
-static __device__ __forceinline__ void append_v(const qkv_params &p, const token_place &place, int token,
-                                                      int share, int lane) {
+// A share of the token's queries: 4 times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_queries(
+    const qkv_params &p, int token, int share, int lane) {
   constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
   const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
-  float x[ROWS][STEPS][2][WIDTH];
+  const token_place place = find_place(p, token, lane);
+  const unsigned short *from = p.q + token * p.q_stride_token + first_row * p.q_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
 #pragma unroll
   for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    const unsigned short *from = p.new_v + token * p.new_v_stride_token + row * p.new_v_stride_head;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      const int2 chunk = chunks_of_v(LANES * step + member);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] = 0.0f;
-        if (begin >= 0 && row < ROWS_V) load_chunk(x[n][step][half], from + begin);
-      }
+      const int2 at = chunks_of_qk(LANES * step + member);
+      const unsigned short *row = from + n * GROUPS * p.q_stride_head;
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x);
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y);
     }
   }
+  float frequencies[STEPS][WIDTH];
+  load_frequencies(p, frequencies, member);
+  float weights[STEPS][2][WIDTH]; // of the norm
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    const int2 at = chunks_of_qk(LANES * step + member);
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      weights[step][0][e] = at.x >= 0 ? p.q_norm[at.x + e] : 0.0f;
+      weights[step][1][e] = at.y >= 0 ? p.q_norm[at.y + e] : 0.0f;
+    }
+  }
+  rotation r;
+  find_rotation(p, r, frequencies, place.position, member);
+  unsigned short *to = p.q_out + token * p.q_out_stride_token + first_row * p.q_out_stride_head;
 #pragma unroll
   for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    if (row >= ROWS_V) break;
-    const int head = row;
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) sum += x[step][half][e] * x[step][half][e];
+    for (int step = LANES / 2; step > 0; step /= 2) sum += shuffle_xor_f32(sum, step);
+    const float scale = rsqrtf(sum * 0x1p-7f + p.epsilon);
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int unit = LANES * step + member;
-      const int2 chunk = chunks_of_v(unit);
+      const int2 at = chunks_of_qk(unit);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-        if (begin < 0) continue;
-        store_chunk(p.v + place.value + head * p.v_stride_head + begin, x[n][step][half]);
-      }
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) x[step][half][e] *= scale * weights[step][half][e];
+      turn_unit(x[step][0], x[step][1], r.cosine[step], r.sine[step]);
+      unsigned short *row = to + n * GROUPS * p.q_out_stride_head;
+      if (at.x >= 0) store_chunk(row + at.x, x[step][0]);
+      if (at.y >= 0) store_chunk(row + at.y, x[step][1]);
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
+// A share of the token's keys: 4 times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_keys(
+    const qkv_params &p, int token, int share, int lane) {
+  constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
+  const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
+  const token_place place = find_place(p, token, lane);
+  const unsigned short *from = p.new_k + token * p.new_k_stride_token + first_row * p.new_k_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int2 at = chunks_of_qk(LANES * step + member);
+      const unsigned short *row = from + n * GROUPS * p.new_k_stride_head;
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x);
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y);
+    }
+  }
+  float frequencies[STEPS][WIDTH];
+  load_frequencies(p, frequencies, member);
+  float weights[STEPS][2][WIDTH]; // of the norm
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    const int2 at = chunks_of_qk(LANES * step + member);
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) {
+      weights[step][0][e] = at.x >= 0 ? p.k_norm[at.x + e] : 0.0f;
+      weights[step][1][e] = at.y >= 0 ? p.k_norm[at.y + e] : 0.0f;
+    }
+  }
+  warp_sync(); // keeps the loads in front of the branch
+  if (!place.kept) return;
+  rotation r;
+  find_rotation(p, r, frequencies, place.position, member);
+  unsigned short *to = p.k + place.key + first_row * p.k_stride_head;
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) sum += x[step][half][e] * x[step][half][e];
+    for (int step = LANES / 2; step > 0; step /= 2) sum += shuffle_xor_f32(sum, step);
+    const float scale = rsqrtf(sum * 0x1p-7f + p.epsilon);
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int unit = LANES * step + member;
+      const int2 at = chunks_of_qk(unit);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) x[step][half][e] *= scale * weights[step][half][e];
+      turn_unit(x[step][0], x[step][1], r.cosine[step], r.sine[step]);
+      unsigned short *row = to + n * GROUPS * p.k_stride_head;
+      if (at.x >= 0) store_chunk(row + at.x, x[step][0]);
+      if (at.y >= 0) store_chunk(row + at.y, x[step][1]);
+    }
+  }
+}
+
+// A share of the token's values: 4 times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_values(
+    const qkv_params &p, int token, int share, int lane) {
+  constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
+  const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
+  const token_place place = find_place(p, token, lane);
+  const unsigned short *from = p.new_v + token * p.new_v_stride_token + first_row * p.new_v_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int2 at = chunks_of_v(LANES * step + member);
+      const unsigned short *row = from + n * GROUPS * p.new_v_stride_head;
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x);
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y);
+    }
+  }
+  warp_sync(); // keeps the loads in front of the branch
+  if (!place.kept) return;
+  unsigned short *to = p.v + place.value + first_row * p.v_stride_head;
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int unit = LANES * step + member;
+      const int2 at = chunks_of_v(unit);
+      unsigned short *row = to + n * GROUPS * p.v_stride_head;
+      if (at.x >= 0) store_chunk(row + at.x, x[step][0]);
+      if (at.y >= 0) store_chunk(row + at.y, x[step][1]);
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, BLOCKS)
+    qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;
-  const token_place place = find_place(p, token, lane);
-  for (int share = warp % WARPS; share < SHARES; share += WARPS)
-    if (share < SHARES_QK)
-      append_qk(p, place, token, share, lane);
-    else if (place.kept)
-      append_v(p, place, token, share - SHARES_QK, lane);
+  const int share = warp % WARPS;
+  if (share < SHARES_Q)
+    append_queries(p, token, share, lane);
+  else if (share < SHARES_Q + SHARES_K)
+    append_keys(p, token, share - SHARES_Q, lane);
+  else
+    append_values(p, token, share - SHARES_Q - SHARES_K, lane);
 }
 
 #ifdef QKV_EMU

@@ -29,20 +29,21 @@
 //   slots: positions
 //   query: true
 //
-// schedule: rows=2,warps=2,tokens=4; any alignment
-// resources: 0 bytes of shared memory, 256 threads, about 96 registers a thread
+// schedule: rows=2,warps=3,tokens=1,resident=16; any alignment
+// resources: 0 bytes of shared memory, 96 threads, about 80 registers a thread
 // a row of 72 elements: 8 lanes, 2 chunks of 8 elements each; of 64: 4 lanes
-// a token: 6 rows of q and k, 2 of v, in 2 shares of a warp
+// a token: 4 rows of q, 2 of k, as many of v, in 3 shares of a warp
 
+constexpr int HEADS_KV = 2;
 constexpr int HEADS_Q = 4;
-constexpr int ROWS_QK = 6, ROWS_V = 2; // of a token: heads
 constexpr int WIDTH = 8; // elements of a chunk
 constexpr int PAIRS = 12; // that turn
 constexpr int TURNED_UNITS = 2; // of two chunks of a row
 constexpr int ROWS = 2; // heads that a lane has in flight
-constexpr int WARPS = 2; // of a token
-constexpr int TOKENS = 4; // of a block
-constexpr int SHARES_QK = 1, SHARES = 2; // of a token
+constexpr int WARPS = 3; // of a token
+constexpr int TOKENS = 1; // of a block
+constexpr int BLOCKS = 1; // of an SM, at least
+constexpr int SHARES_Q = 1, SHARES_K = 1; // of a token
 
 #ifndef QKV_EMU // the emulator's header has its own
 // cvt.f32.f16. | one thread | sm_80
@@ -247,10 +248,20 @@ static __device__ __forceinline__ token_place find_place(const qkv_params &p, in
   return place;
 }
 
-// A chunk of new keys, values or queries.
-static __device__ __forceinline__ void load_chunk(float (&x)[WIDTH], const unsigned short *from, long long step) {
+// A chunk of new keys, values or queries as it is loaded.
+struct chunk {
+  unsigned short all[WIDTH];
+};
+
+static __device__ __forceinline__ void load_chunk(chunk &c, const unsigned short *from, long long step) {
 #pragma unroll
-  for (int e = 0; e < WIDTH; ++e) x[e] = f16_to_f32(from[e * step]);
+  for (int e = 0; e < WIDTH; ++e) c.all[e] = from[e * step];
+}
+
+// Its elements.
+static __device__ __forceinline__ void unpack_chunk(float (&x)[WIDTH], const chunk &c) {
+#pragma unroll
+  for (int e = 0; e < WIDTH; ++e) x[e] = f16_to_f32(c.all[e]);
 }
 
 // A chunk of the cache.
@@ -270,8 +281,9 @@ struct rotation {
   float cosine[1][WIDTH], sine[1][WIDTH];
 };
 
-// The rotation of the token at `position`; `member` is the lane's number among those of a row.
-static __device__ __forceinline__ void find_rotation(const qkv_params &p, rotation &r, int position, int member) {
+// The rotation of the token at `position`.
+static __device__ __forceinline__ void find_rotation(
+    const qkv_params &p, rotation &r, int position, int member) {
   const int row = min(max(position, 0), p.cos_sin_positions - 1); // stays in the table
   const float *table = p.cos_sin + row * p.cos_sin_stride_position;
 #pragma unroll
@@ -301,70 +313,12 @@ static __device__ __forceinline__ void turn_unit(float (&first)[WIDTH], float (&
   }
 }
 
-// Where the two chunks of unit `unit` of a row of queries and keys lie; -1: there is none.
+// Where the two chunks of unit `unit` of a row of queries or keys lie; -1: there is none.
 static __device__ __forceinline__ int2 chunks_of_qk(int unit) {
   if (unit < TURNED_UNITS) return make_int2(unit * WIDTH, unit + 1 < TURNED_UNITS ? (unit + TURNED_UNITS) * WIDTH : -1);
   const int rest = unit - TURNED_UNITS;
   if (rest < 3) return make_int2(2 * PAIRS + rest * WIDTH, 2 * PAIRS + (rest + 3) * WIDTH);
   return make_int2(-1, -1);
-}
-
-// A share of the token's queries and keys: 4 times ROWS heads.
-static __device__ __forceinline__ void append_qk(const qkv_params &p, const token_place &place, int token,
-                                                      int share, int lane) {
-  constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
-  const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
-  float x[ROWS][STEPS][2][WIDTH];
-#pragma unroll
-  for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    const bool is_query = row < HEADS_Q;
-    const unsigned short *from =
-        is_query ? p.q + token * p.q_stride_token + row * p.q_stride_head
-                 : p.new_k + token * p.new_k_stride_token + (row - HEADS_Q) * p.new_k_stride_head;
-    const long long dim = is_query ? p.q_stride_dim : p.new_k_stride_dim;
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const int2 chunk = chunks_of_qk(LANES * step + member);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] = 0.0f;
-        if (begin >= 0 && row < ROWS_QK) load_chunk(x[n][step][half], from + begin * dim, dim);
-      }
-    }
-  }
-  rotation r;
-  find_rotation(p, r, place.position, member);
-#pragma unroll
-  for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    if (row >= ROWS_QK) break;
-    const bool is_query = row < HEADS_Q;
-    const int head = is_query ? row : row - HEADS_Q;
-    if (!is_query && !place.kept) continue;
-    const float inverse = is_query ? 1.0f : 1.0f / p.k_scale[head * p.k_scale_stride_head];
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      const int unit = LANES * step + member;
-      const int2 chunk = chunks_of_qk(unit);
-      if (unit < TURNED_UNITS) turn_unit(x[n][step][0], x[n][step][1], r.cosine[step], r.sine[step]);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-        if (begin < 0) continue;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] *= inverse;
-        if (is_query)
-          store_query(p.q_out + token * p.q_out_stride_token + head * p.q_out_stride_head + begin * p.q_out_stride_dim,
-              x[n][step][half], p.q_out_stride_dim);
-        else
-          store_chunk(p.k + place.key + head * p.k_stride_head + begin * p.k_stride_dim, x[n][step][half],
-              p.k_stride_dim);
-      }
-    }
-  }
 }
 
 // Where the two chunks of unit `unit` of a row of values lie; -1: there is none.
@@ -374,63 +328,170 @@ static __device__ __forceinline__ int2 chunks_of_v(int unit) {
   return make_int2(-1, -1);
 }
 
-// A share of the token's values: 8 times ROWS heads.
-static __device__ __forceinline__ void append_v(const qkv_params &p, const token_place &place, int token,
-                                                      int share, int lane) {
-  constexpr int LANES = 4, GROUPS = 8, STEPS = 1;
+// A share of the token's queries: 4 times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_queries(
+    const qkv_params &p, const token_place &place, int token, int share, int lane) {
+  constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
   const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
-  float x[ROWS][STEPS][2][WIDTH];
+  const unsigned short *from = p.q + token * p.q_stride_token + first_row * p.q_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
 #pragma unroll
   for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    const unsigned short *from = p.new_v + token * p.new_v_stride_token + row * p.new_v_stride_head;
-    const long long dim = p.new_v_stride_dim;
+    if (first_row + n * GROUPS >= HEADS_Q) continue;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-      const int2 chunk = chunks_of_v(LANES * step + member);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] = 0.0f;
-        if (begin >= 0 && row < ROWS_V) load_chunk(x[n][step][half], from + begin * dim, dim);
-      }
+      const int2 at = chunks_of_qk(LANES * step + member);
+      const unsigned short *row = from + n * GROUPS * p.q_stride_head;
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x * p.q_stride_dim, p.q_stride_dim);
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y * p.q_stride_dim, p.q_stride_dim);
     }
   }
+  rotation r;
+  find_rotation(p, r, place.position, member);
+  unsigned short *to = p.q_out + token * p.q_out_stride_token + first_row * p.q_out_stride_head;
 #pragma unroll
   for (int n = 0; n < ROWS; ++n) {
-    const int row = first_row + n * GROUPS;
-    if (row >= ROWS_V) break;
-    const int head = row;
-    const float inverse = 1.0f / p.v_scale[head * p.v_scale_stride_head];
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    if (first_row + n * GROUPS >= HEADS_Q) continue;
 #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
       const int unit = LANES * step + member;
-      const int2 chunk = chunks_of_v(unit);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int begin = half == 0 ? chunk.x : chunk.y;
-        if (begin < 0) continue;
-#pragma unroll
-        for (int e = 0; e < WIDTH; ++e) x[n][step][half][e] *= inverse;
-        store_chunk(p.v + place.value + head * p.v_stride_head + begin * p.v_stride_dim, x[n][step][half],
-            p.v_stride_dim);
-      }
+      const int2 at = chunks_of_qk(unit);
+      if (unit < TURNED_UNITS) turn_unit(x[step][0], x[step][1], r.cosine[step], r.sine[step]);
+      unsigned short *row = to + n * GROUPS * p.q_out_stride_head;
+      if (at.x >= 0) store_query(row + at.x * p.q_out_stride_dim, x[step][0], p.q_out_stride_dim);
+      if (at.y >= 0) store_query(row + at.y * p.q_out_stride_dim, x[step][1], p.q_out_stride_dim);
     }
   }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
+// A share of the token's keys: 4 times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_keys(
+    const qkv_params &p, const token_place &place, int token, int share, int lane) {
+  constexpr int LANES = 8, GROUPS = 4, STEPS = 1;
+  const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
+  if (!place.kept) return;
+  const unsigned short *from = p.new_k + token * p.new_k_stride_token + first_row * p.new_k_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int2 at = chunks_of_qk(LANES * step + member);
+      const unsigned short *row = from + n * GROUPS * p.new_k_stride_head;
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x * p.new_k_stride_dim, p.new_k_stride_dim);
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y * p.new_k_stride_dim, p.new_k_stride_dim);
+    }
+  }
+  float scales[ROWS];
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    const int head = min(first_row + n * GROUPS, HEADS_KV - 1);
+    scales[n] = p.k_scale[head * p.k_scale_stride_head];
+  }
+  rotation r;
+  find_rotation(p, r, place.position, member);
+  unsigned char *to = p.k + place.key + first_row * p.k_stride_head;
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    const float inverse = 1.0f / scales[n];
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int unit = LANES * step + member;
+      const int2 at = chunks_of_qk(unit);
+      if (unit < TURNED_UNITS) turn_unit(x[step][0], x[step][1], r.cosine[step], r.sine[step]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) x[step][half][e] *= inverse;
+      unsigned char *row = to + n * GROUPS * p.k_stride_head;
+      if (at.x >= 0) store_chunk(row + at.x * p.k_stride_dim, x[step][0], p.k_stride_dim);
+      if (at.y >= 0) store_chunk(row + at.y * p.k_stride_dim, x[step][1], p.k_stride_dim);
+    }
+  }
+}
+
+// A share of the token's values: 8 times ROWS heads. What it needs of memory is asked for before
+// anything is waited for.
+static __device__ __forceinline__ void append_values(
+    const qkv_params &p, const token_place &place, int token, int share, int lane) {
+  constexpr int LANES = 4, GROUPS = 8, STEPS = 1;
+  const int member = lane % LANES, first_row = share * GROUPS * ROWS + lane / LANES;
+  if (!place.kept) return;
+  const unsigned short *from = p.new_v + token * p.new_v_stride_token + first_row * p.new_v_stride_head;
+  chunk loaded[ROWS][STEPS][2] = {};
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int2 at = chunks_of_v(LANES * step + member);
+      const unsigned short *row = from + n * GROUPS * p.new_v_stride_head;
+      if (at.x >= 0) load_chunk(loaded[n][step][0], row + at.x * p.new_v_stride_dim, p.new_v_stride_dim);
+      if (at.y >= 0) load_chunk(loaded[n][step][1], row + at.y * p.new_v_stride_dim, p.new_v_stride_dim);
+    }
+  }
+  float scales[ROWS];
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    const int head = min(first_row + n * GROUPS, HEADS_KV - 1);
+    scales[n] = p.v_scale[head * p.v_scale_stride_head];
+  }
+  unsigned char *to = p.v + place.value + first_row * p.v_stride_head;
+#pragma unroll
+  for (int n = 0; n < ROWS; ++n) {
+    float x[STEPS][2][WIDTH];
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      unpack_chunk(x[step][0], loaded[n][step][0]);
+      unpack_chunk(x[step][1], loaded[n][step][1]);
+    }
+    const float inverse = 1.0f / scales[n];
+    if (first_row + n * GROUPS >= HEADS_KV) continue;
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      const int unit = LANES * step + member;
+      const int2 at = chunks_of_v(unit);
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+#pragma unroll
+        for (int e = 0; e < WIDTH; ++e) x[step][half][e] *= inverse;
+      unsigned char *row = to + n * GROUPS * p.v_stride_head;
+      if (at.x >= 0) store_chunk(row + at.x * p.v_stride_dim, x[step][0], p.v_stride_dim);
+      if (at.y >= 0) store_chunk(row + at.y * p.v_stride_dim, x[step][1], p.v_stride_dim);
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS * TOKENS, BLOCKS)
+    qkv_kernel(const __grid_constant__ qkv_params p) {
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const int token = blockIdx.x * TOKENS + warp / WARPS;
   if (token >= p.tokens) return;
   const token_place place = find_place(p, token, lane);
   if (!place.exists) return;
-  for (int share = warp % WARPS; share < SHARES; share += WARPS)
-    if (share < SHARES_QK)
-      append_qk(p, place, token, share, lane);
-    else if (place.kept)
-      append_v(p, place, token, share - SHARES_QK, lane);
+  const int share = warp % WARPS;
+  if (share < SHARES_Q)
+    append_queries(p, place, token, share, lane);
+  else if (share < SHARES_Q + SHARES_K)
+    append_keys(p, place, token, share - SHARES_Q, lane);
+  else
+    append_values(p, place, token, share - SHARES_Q - SHARES_K, lane);
 }
 
 #ifdef QKV_EMU

@@ -504,7 +504,8 @@ def test_any_alignment_and_strides(emu):
 def test_schedules_agree(emu):
     case = Case(heads=(6, 3), norm=True)
     first = run(emu, case)[0]
-    for schedule in "rows=1,warps=1,tokens=1", "rows=4,warps=2,tokens=8", "rows=8,warps=1,tokens=4":
+    for schedule in ("rows=1,warps=1,tokens=1", "rows=4,warps=2,tokens=8", "rows=8,warps=1,tokens=4",
+                     "rows=1,warps=3,tokens=2,resident=64"):
         caches = {name: case.args[name].copy() for name in ("k_cache", "v_cache")}
         with emu.prepare(case.spec, phase="append", aligned_only=True, schedule=schedule) as op:
             same(first, (op.append(**dict(case.args, **caches)), caches["k_cache"], caches["v_cache"]))
@@ -632,17 +633,17 @@ append: {slots: lengths}
     (dict(k=None), "an append needs qkv, or q, k and v"),
     (dict(v=None), "v: is not given; the spec's append needs it"),
     (dict(slots=None), "slots: is not given; the spec's append needs it"),
-    (dict(k_norm=numpy.ones(31, "float32")), "k_norm: dimension 0, dim_qk, is 31, must be 32"),
+    (dict(k_norm=numpy.ones(31, "float32")), "k_norm: dimension 0, dim_qk is 31, must be 32"),
     (dict(k_norm=numpy.ones(32, "float16")), "k_norm: is f16, must be f32"),
     (dict(slots=numpy.ones(9, "float32")), "slots: is f32, must be i32 or i64"),
-    (dict(positions=numpy.ones(8, "int32")), "positions: dimension 0, tokens, is 8, must be 9"),
+    (dict(positions=numpy.ones(8, "int32")), "positions: dimension 0, tokens is 8, must be 9"),
     (dict(q=numpy.ones((9, 4, 32), "float32")), "q: is f32, the spec says f16"),
     (dict(k_cache=numpy.ones((3, 4, 2, 32), "float32")), "k_cache: is f32, the spec says f16"),
-    (dict(v_cache=numpy.ones((3, 4, 2, 32), "float16")), "v_cache: dimension 0, pages, is 3, must be "),
+    (dict(v_cache=numpy.ones((3, 4, 2, 32), "float16")), "v_cache: dimension 0, pages is 3, must be "),
     (dict(qkv=numpy.ones((9, 256), "float16")), "qkv: holds q, k and v, so these must not be given as well"),
     (dict(qkv=numpy.ones((9, 255), "float16"), q=None, k=None, v=None),
-     "qkv: dimension 1, q, k and v, is 255, must be 256"),
-    (dict(frequencies=numpy.ones(15, "float32")), "frequencies: dimension 0, rope.dims / 2, is 15, must be 16"),
+     "qkv: dimension 1, q, k and v is 255, must be 256"),
+    (dict(frequencies=numpy.ones(15, "float32")), "frequencies: dimension 0, rope.dims / 2 is 15, must be 16"),
     (dict(k_cache=numpy.broadcast_to(numpy.float16([1]), (7, 4, 2, 32))), "k_cache: "),
 ])
 def test_errors_name_the_argument(emu, changes, message):

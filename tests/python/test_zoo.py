@@ -10,6 +10,9 @@ import qkv
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "specs"
 MODELS, MASKS = sorted(FOLDER.glob("*.yaml")), sorted(FOLDER.glob("masks/*.yaml"))
 SERVING = sorted(FOLDER.glob("serving/*.yaml"))
+# Served models whose append turns nothing, and why.
+UNTURNED = {"granite4_h_small": "no positions", "hunyuan_large": "its norm comes after rope",
+            "llama4_scout_global": "no positions", "starcoder": "learned positions"}
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,7 @@ def compiler():
 
 
 def test_there_are_enough():
-    assert len(MODELS) >= 12 and len(MASKS) >= 35 and len(SERVING) >= 60
+    assert len(MODELS) >= 12 and len(MASKS) >= 35 and len(SERVING) >= 65
 
 
 @pytest.mark.parametrize("path", MODELS + MASKS + SERVING, ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
@@ -50,6 +53,22 @@ def test_served(path, compiler):
     assert spec.layout_q == "ragged" and spec.layout_kv == "paged"
     source = compiler.generate(spec, arch="sm_90a", phase="decode")
     assert source.startswith("// attention_decode_sm80 for sm_90a"), source.splitlines()[0]
+
+
+@pytest.mark.parametrize("path", SERVING, ids=lambda path: path.stem)
+def test_appended(path, compiler):
+    """Every served model says how its tokens get into the cache, positions included."""
+    spec = qkv.Spec(path)
+    assert spec.append, "no section append"
+    assert ("rope" in spec.json()) == (path.stem not in UNTURNED)
+    for arch in "sm_80", "sm_90a":
+        source = compiler.generate(spec, arch=arch, phase="append")
+        assert source.startswith("// kv_append_sm80 for %s" % arch), source.splitlines()[0]
+        assert max(source.splitlines(), key=len)[120:] == "", f"{arch}: a line of 120 columns at most"
+
+
+def test_unturned_are_served():
+    assert set(UNTURNED) <= {path.stem for path in SERVING}
 
 
 def test_template_lines():

@@ -14,6 +14,7 @@ import qkv
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCORES = "alibi", "graphormer", "head_bias", "relative_bias", "sandwich", "softcap", "t5_buckets"
 SPECS = sorted((ROOT / "specs").glob("*.yaml")) + [ROOT / "specs" / "masks" / (name + ".yaml") for name in SCORES]
+SERVING = sorted((ROOT / "specs" / "serving").glob("*.yaml"))
 ARCH = "sm_90a"
 
 # Kernels known to spill, and the most bytes a thread they may keep in local memory: stores and loads, by NVRTC 13.0.
@@ -95,6 +96,23 @@ def test_default_schedules(path, compiler):
     assert len(found) >= 2, "a family and its baseline"
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         faults = sum(pool.map(lambda kernel: judge(compiler, spec, *kernel), found), [])
+    assert not faults, "\n".join(faults)
+
+
+def test_appends(compiler):
+    """No append of a served model spills. Models often share a kernel."""
+    jobs = {}
+    for path in SERVING:
+        spec = qkv.Spec(path)
+        jobs.setdefault(compiler.generate(spec, arch=ARCH, phase="append"), (path, spec))
+
+    def faults_of(job):
+        path, spec = job
+        again = "qkvc build %s --arch %s --phase append" % (path.relative_to(ROOT), ARCH)
+        return ["%s: %s" % (again, fault) for fault in lost_speed(compiler.build(spec, arch=ARCH, phase="append"), 0)]
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        faults = sum(pool.map(faults_of, jobs.values()), [])
     assert not faults, "\n".join(faults)
 
 

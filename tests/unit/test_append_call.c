@@ -259,7 +259,7 @@ static void faults_are_named(void **state) {
       {no_size, "args.size is not set"},
       {no_q, "q: is not given; the spec's append needs it"},
       {no_table, "page_table: is not given; the spec's layout needs it"},
-      {short_table, "page_table: dimension 0, batch, is 2, must be 3"},
+      {short_table, "page_table: dimension 0, batch is 2, must be 3"},
       {far_stride, "k: dimension 0, stride 4611686018427387903, reaches beyond 2^63 bytes"},
       {null_data, "v: data is NULL"},
       {loose_norm, "k_norm: dimension 0 has stride 2, must be contiguous"},
