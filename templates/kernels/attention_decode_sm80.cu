@@ -59,6 +59,7 @@ constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES
 constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
 constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
+constexpr int STAGED_ROWS = 8$(several and " * ROW_WARPS" or ""); // of the warps that share a slice, at a time
 
 //% primitives()
 
@@ -77,6 +78,8 @@ constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
 //% include "parts/tile_softmax.cu"
 
 //% include "parts/split_merge.cu"
+
+//% include "parts/split_merge_sm80.cu"
 //% if scaled then
 
 // The products of K as it is stored become those of K.

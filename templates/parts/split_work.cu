@@ -108,7 +108,7 @@ static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int la
 }
 
 //% if not fixed then
-// Teams in so many places: none with less than a slice for each ring of a block, and none with two works where works
+// Teams in so many places: none with less than a slice for each stream of a block, and none with two works where works
 // are few, since a merge then takes as long as the keys.
 static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
   //% if not by_head then
@@ -201,7 +201,7 @@ static __device__ __forceinline__ work_segment next_segment(
   //% end
 }
 
-// The slices of one ring, one after the other, over all segments of the block.
+// The slices of one stream, every KEY_WARPS-th of a segment's, one after the other over all segments of the block.
 struct slice_walk {
   work_segment segment;
   int slice;
@@ -220,9 +220,9 @@ static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
 }
 
 //% end
-// Goes on by so many slices, 0 or all the rings'.
+// Goes on by so many slices, 0 or all the streams'.
 static __device__ __forceinline__ void next_slice(
-    const qkv_params &p, slice_walk &walk, const block_share &share, int ring, int slices, int lane) {
+    const qkv_params &p, slice_walk &walk, const block_share &share, int stream, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
   while (walk.slice >= walk.segment.end) {
@@ -231,7 +231,7 @@ static __device__ __forceinline__ void next_slice(
       return;
     }
     walk.segment = next_segment(p, walk.segment, share);
-    walk.slice = walk.segment.begin + ring;
+    walk.slice = walk.segment.begin + stream;
   }
   //% if variant.layout_kv == "paged" then
   find_page(walk, lane);
@@ -239,9 +239,9 @@ static __device__ __forceinline__ void next_slice(
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_segment &segment, const block_share &share, int ring, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int stream, int lane) {
   slice_walk walk;
-  walk.segment = segment, walk.slice = segment.begin + ring, walk.more = true;
-  next_slice(p, walk, share, ring, 0, lane);
+  walk.segment = segment, walk.slice = segment.begin + stream, walk.more = true;
+  next_slice(p, walk, share, stream, 0, lane);
   return walk;
 }
