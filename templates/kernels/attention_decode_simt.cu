@@ -1,8 +1,9 @@
 //%% Attention of one or two rows, keys split over all blocks; see attention_decode_simt.lua for the schedule.
 //% local attention = library("attention")
+//% local split = library("split")
 //% local layout = kernel.layout
 //% local shift = score.shifts and " shift," or "" -- of argument lists
-//% local free_tiles = attention.free_tiles(mask)
+//% local free_slices = split.free_slices()
 //% local bounded = mask.form == "rows"
 //% local view = attention.view(mask, variant)
 //% header()
@@ -14,7 +15,7 @@ constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
 constexpr int TILE_M = $(schedule.tile_m); // rows of a tile: queries times heads, heads innermost
-//% if bounded then
+//% if bounded or mask.walk then
 //%   local group, tile_m = variant.group, schedule.tile_m
 //%   local queries = "(TILE_M - 1) / GROUP + 2"
 //%   if group % tile_m == 0 then queries = "1" elseif tile_m % group == 0 then queries = "TILE_M / GROUP" end
@@ -54,7 +55,7 @@ constexpr int PANEL_PITCH = DIM_V; // floats
 
 //% include "parts/packed_row.cu"
 
-//% include "parts/tile_range.cu"
+//% include(split.ranges())
 
 //% include "parts/split_work.cu"
 
@@ -100,14 +101,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
       multiply_query_key(scores, query, key);
       load_keys(p, key, ahead, lane);
 
-      const int first_key = slice * TILE_N + lane / LANES; // of those the lane group has
+      const int first_key = $(split.place("work", "slice")) * TILE_N + lane / LANES; // of those the lane group has
       //% if score.shifts then
       float shift[TILE_M];
       //% end
       //% if score.shifts or not score.is_product then
       transform_scores(scores,$(shift) p, first_key, first_row, $(view.argument), h, work.hk, work.b);
       //% end
-      //% if free_tiles then
+      //% if free_slices then
       if ($(bounded and "slice < work.tiles.free_begin || " or "")slice >= work.tiles.free_end)
         mask_scores(scores, p, first_key, first_row, $(view.argument), h, work.hk, work.b);
       //% else

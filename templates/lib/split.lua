@@ -15,9 +15,21 @@ function split.refuse(v, request)
       return ("attention.dim.%s: %d is no multiple of 16, as %s needs"):format(dim, size, v.dtype_kv)
     end
   end
-  if mask.walk or mask.dilation then return "attention.mask: the tiles of keys that rows see are no range" end
+  if mask.dilation or (mask.walk and mask.walk ~= "intervals") then
+    return "attention.mask: the tiles of keys that rows see are no ranges"
+  end
   return nil
 end
+
+-- The part that says which slices the rows of a tile see, by number, and CUDA text for the place of slice `number` of
+-- the text `work` among the sequence's.
+function split.ranges() return mask.walk and "parts/tile_ranges.cu" or "parts/tile_range.cu" end
+function split.place(work, number)
+  return mask.walk and ("tile_place(%s.tiles, %s)"):format(work, number) or number
+end
+
+-- Whether some slices may be known to need no mask.
+function split.free_slices() return not mask.walk and attention.free_tiles(mask) end
 
 local axes = {
   {name = "slack", values = {0, 8},

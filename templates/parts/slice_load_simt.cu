@@ -20,7 +20,8 @@ static __device__ __forceinline__ void load_$(load.name)(
     const qkv_params &p, uint4 (&$(load.what))[KEYS][$(load.steps)], const slice_walk &walk, int lane) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
-  const int first_key = walk.slice * TILE_N + lane / LANES, valid = work.view.len_k - first_key, chunk = lane % LANES;
+  const int first_key = $(library("split").place("work", "walk.slice")) * TILE_N + lane / LANES;
+  const int valid = work.view.len_k - first_key, chunk = lane % LANES;
   //% if one_page then
   const $(ctype) *from = p.$(load.tensor) + $(load.row)_of_page(p, walk.page, first_key, work.hk) + chunk * CHUNK;
   //% elseif not paged then

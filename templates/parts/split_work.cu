@@ -3,6 +3,7 @@
 //% local units = schedule.split > 0 and "work.units" or "work.slices"
 //% local unit = schedule.split > 0 and "part" or "slice"
 //% local view = library("attention").view(mask, variant)
+//% local place = library("split").place
 //% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
 //% local together, fixed = schedule.together, schedule.split > 0
 //% local groups = variant.heads_kv // together -- of KV heads
@@ -215,7 +216,7 @@ struct slice_walk {
 // The pages of the slice's keys are looked up ahead of its copies.
 static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
   const sequence_view &view = walk.segment.work.view;
-  const int k = walk.slice * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
+  const int k = $(place("walk.segment.work", "walk.slice")) * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
   walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 

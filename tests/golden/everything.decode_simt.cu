@@ -511,7 +511,8 @@ static __device__ __forceinline__ void load_keys(
     const qkv_params &p, uint4 (&key)[KEYS][K_STEPS], const slice_walk &walk, int lane) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
-  const int first_key = walk.slice * TILE_N + lane / LANES, valid = work.view.len_k - first_key, chunk = lane % LANES;
+  const int first_key = walk.slice * TILE_N + lane / LANES;
+  const int valid = work.view.len_k - first_key, chunk = lane % LANES;
   const unsigned short *from = p.k + key_row(p, work.view, first_key, work.hk) + chunk * CHUNK;
 #pragma unroll
   for (int n = 0; n < KEYS; ++n) {
@@ -530,7 +531,8 @@ static __device__ __forceinline__ void load_values(
     const qkv_params &p, uint4 (&value)[KEYS][V_STEPS], const slice_walk &walk, int lane) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
-  const int first_key = walk.slice * TILE_N + lane / LANES, valid = work.view.len_k - first_key, chunk = lane % LANES;
+  const int first_key = walk.slice * TILE_N + lane / LANES;
+  const int valid = work.view.len_k - first_key, chunk = lane % LANES;
   const unsigned short *from = p.v + value_row(p, work.view, first_key, work.hk) + chunk * CHUNK;
 #pragma unroll
   for (int n = 0; n < KEYS; ++n) {
