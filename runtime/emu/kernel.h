@@ -277,6 +277,12 @@ EMU_TWIN void cp_async_16(unsigned to, const void *from) {
 EMU_TWIN void cp_async_16_zfill(unsigned to, const void *from, int source_bytes) {
   EMU_CALL(cp_async)(to, from, 16, source_bytes);
 }
+EMU_TWIN uint4 load_16_zfill(const void *from, bool reads) {
+  if (!reads)
+    return uint4{0u, 0u, 0u, 0u};
+  EMU_CALL(access)(from, 16, 0);
+  return *(const uint4 *)from;
+}
 EMU_TWIN void cp_async_commit() {
   EMU_CALL(cp_async_commit)();
 }

@@ -1,8 +1,10 @@
 //%% Attention of few queries, keys split over all blocks; see attention_decode_sm80.lua for the schedule.
 //% local attention = library("attention")
+//% local split = library("split")
 //% local layout = kernel.layout
 //% local shift = score.shifts and " shift," or "" -- of argument lists
-//% local free_tiles = attention.free_tiles(mask)
+//% local tile = split.place("work", "slice")
+//% local free_slices = split.free_slices()
 //% local bounded = mask.form == "rows"
 //% local several = schedule.row_warps > 1
 //% local group, thread = several and "group" or "warp", several and "thread" or "lane" -- of those who share a slice
@@ -18,7 +20,7 @@ constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
 constexpr int TILE_M = $(schedule.tile_m); // rows of a tile: queries times heads, heads innermost
-//% if bounded then
+//% if bounded or mask.walk then
 constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may belong to
 //% end
 constexpr int TILE_N = $(schedule.tile_n); // keys of a slice
@@ -59,6 +61,7 @@ constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES
 constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
 constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
+constexpr int STAGED_ROWS = 8$(several and " * ROW_WARPS" or ""); // of the warps that share a slice, at a time
 
 //% primitives()
 
@@ -66,7 +69,7 @@ constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
 
 //% include "parts/packed_row.cu"
 
-//% include "parts/tile_range.cu"
+//% include(split.ranges())
 
 //% include "parts/split_work.cu"
 
@@ -77,6 +80,8 @@ constexpr int PANEL_PITCH = $(layout.panel_pitch); // floats
 //% include "parts/tile_softmax.cu"
 
 //% include "parts/split_merge.cu"
+
+//% include "parts/split_merge_sm80.cu"
 //% if scaled then
 
 // The products of K as it is stored become those of K.
@@ -156,13 +161,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
       float shift[ROW_TILES][2];
       //% end
       //% if score.shifts or not score.is_product then
-      transform_scores(scores,$(shift) p, slice, first_row, $(view.argument), h, work.hk, work.b, lane);
+      transform_scores(scores,$(shift) p, $(tile), first_row, $(view.argument), h, work.hk, work.b, lane);
       //% end
-      //% if free_tiles then
+      //% if free_slices then
       if ($(bounded and "slice < work.tiles.free_begin || " or "")slice >= work.tiles.free_end)
-        mask_scores(scores, p, slice, first_row, $(view.argument), h, work.hk, work.b, lane);
+        mask_scores(scores, p, $(tile), first_row, $(view.argument), h, work.hk, work.b, lane);
       //% else
-      mask_scores(scores, p, slice, first_row, $(view.argument), h, work.hk, work.b, lane);
+      mask_scores(scores, p, $(tile), first_row, $(view.argument), h, work.hk, work.b, lane);
       //% end
       float rescale[ROW_TILES][2];
       if (move_references(scores,$(shift) rows, rescale)) rescale_output(output, rescale);

@@ -7,6 +7,7 @@
 -- rows that several blocks share is put together by the last of them.
 
 local attention = library("attention")
+local split = library("split")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
 
@@ -54,23 +55,16 @@ return {
   supports = function(v, request)
     local reason = attention.refuse(v, {f16 = true, bf16 = true}, true, {kv = {e4m3 = true}, kv_scale = true})
     if reason then return false, reason end
-    if request.unaligned then return false, "copies of 16 bytes need 16-byte aligned addresses and strides" end
     if v.dtype_q ~= v.dtype_kv and not is_bytes(v) then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv ..
         "; kv must be the same or e4m3"
     end
-    for _, dim in ipairs{"qk", "v"} do
-      if is_bytes(v) and v["dim_" .. dim] % 16 > 0 then
-        return false, "attention.dim." .. dim .. ": " .. v["dim_" .. dim] .. " is no multiple of 16, as e4m3 needs"
-      end
-    end
-    reason = attention.refuse_wide(v)
+    reason = attention.refuse_wide(v) or split.refuse(v, request)
     if reason then return false, reason end
-    if mask.walk or mask.dilation then return false, "attention.mask: the tiles of keys that rows see are no range" end
     return true
   end,
 
-  axes = {
+  axes = split.axes{
     {name = "tile_m", values = {16, 32, 48, 64, 80, 96, 112, 128},
      meaning = "rows of a tile: queries times heads of a KV head"},
     {name = "tile_n", values = {16, 32, 64}, meaning = "keys of a slice"},
@@ -78,13 +72,6 @@ return {
     {name = "row_warps", values = {1, 2, 3, 4, 5, 6, 7, 8},
      meaning = "warps that share a slice, each with rows of its own; others have slices of their own"},
     {name = "stages", values = {2, 3, 4, 5, 6, 8}, meaning = "slices of a ring in flight, one of which is worked on"},
-    {name = "slack", values = {0, 8},
-     meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
-    {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks of an SM"},
-    {name = "split", values = {0, 256, 512, 1024, 2048, 4096, 8192},
-     meaning = "a row's keys are split 0: into equal shares of all blocks; else: every so many, whatever the batch"},
-    {name = "together", values = {1, 2, 4}, -- no more than the fewest SMs of any device
-     meaning = "KV heads whose blocks walk through the keys side by side"},
   },
 
   -- Measured on an H200 beside cuDNN, FlashAttention-3 and a plain read of as many bytes; see docs/performance.md. A
@@ -98,35 +85,24 @@ return {
     local tile_n = key_warps == 1 and 32 or 16
     local slice = (is_bytes(v) and 1 or 2) * tile_n * (v.dim_qk + v.dim_v)
     local stages = math.min(math.max(1 + ceil_div(64 << 10, key_warps * slice), 2), 6)
-    local together = v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
-    if v.mask_symbols.h or v.mask_symbols.hk then together = 1 end
-    return {tile_m = 16 * row_warps, tile_n = tile_n, warps = row_warps * key_warps, row_warps = row_warps,
-            stages = stages, slack = 8, blocks = 1, together = together,
-            split = v.deterministic == "batch" and 1024 or 0}
+    return split.schedule(v, {tile_m = 16 * row_warps, tile_n = tile_n, warps = row_warps * key_warps,
+                              row_warps = row_warps, stages = stages, together = split.together(v)})
   end,
 
   fallbacks = function(v, arch, request)
     local list = {}
     for _, try in ipairs{{16, 4, 1, 3}, {16, 4, 1, 2}, {16, 2, 1, 2}, {16, 1, 1, 2}} do
-      list[#list + 1] = {tile_m = try[1], tile_n = 16, warps = try[2], row_warps = try[3], stages = try[4], slack = 8,
-                         blocks = 1, split = v.deterministic == "batch" and 1024 or 0, together = 1}
+      list[#list + 1] = split.schedule(v, {tile_m = try[1], tile_n = 16, warps = try[2], row_warps = try[3],
+                                           stages = try[4]})
     end
     return list
   end,
 
   check = function(v, s)
-    if v.deterministic == "batch" and s.split == 0 then
-      return false, "deterministic: batch needs split > 0: equal shares depend on the other sequences"
-    end
     if s.warps % s.row_warps > 0 then return false, "row_warps must divide warps" end
     if s.tile_m % (16 * s.row_warps) > 0 then return false, "16 row_warps must divide tile_m" end
-    if v.heads_kv % s.together > 0 then return false, "together must divide the number of KV heads" end
-    if s.together > 1 and (v.mask_symbols.h or v.mask_symbols.hk) then
-      return false, "together > 1 needs a mask that is the same for all heads"
-    end
-    if v.layout_kv == "paged" and s.tile_n > 32 and v.page_size % s.tile_n > 0 then
-      return false, "tile_n = 64 needs pages of a multiple of 64 keys"
-    end
+    local reason = split.refuse_schedule(v, s, s.tile_n)
+    if reason then return false, reason end
     return true
   end,
 
@@ -149,32 +125,5 @@ return {
     }
   end,
 
-  kernel = function(v, s, arch, request)
-    local m = layout(v, s)
-    local params = attention.params(v, false)
-    local function add(name, ctype)
-      params[#params + 1] = {name = name, type = "pointer", ctype = ctype, source = "workspace." .. name}
-    end
-    add("arrived", "int *")
-    add("partial_states", "float2 *")
-    add("partial_outputs", "float *")
-    -- What a block may leave for others: two parts, one it begins and one it ends; or every part there is.
-    local rows = v.group > s.tile_m and {"len_q"} or {"len_q", s.tile_m // v.group}
-    local places = s.split > 0 and {{"batch"}, {"heads_kv"}, rows, {"len_k", s.split}} or {{"sm_count"}}
-    local counters = s.split > 0 and ceil_div(v.group, s.tile_m) or s.blocks
-    local slots = (s.split > 0 and counters or 2 * s.blocks) * s.tile_m -- rows
-    return {
-      launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
-                   grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks, -- as many as there is room for
-                   early = attention.early(arch)}},
-      params = params,
-      regions = {
-        {name = "arrived", bytes = 4 * counters, zeroed = 2, count = places},
-        {name = "partial_states", bytes = 8 * slots, count = places},
-        {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = places},
-      },
-      aligned16 = true,
-      layout = m,
-    }
-  end,
+  kernel = function(v, s, arch) return split.kernel(v, s, arch, layout(v, s)) end,
 }

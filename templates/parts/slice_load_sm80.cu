@@ -17,7 +17,7 @@ static __device__ __forceinline__ void load_slice(
     const qkv_params &p, const slice_walk &walk, unsigned to, int lane$(also)) {
   if (!walk.more) return;
   const work_item &work = walk.segment.work;
-  const int key_begin = walk.slice * TILE_N, valid = work.view.len_k - key_begin;
+  const int key_begin = $(library("split").place("work", "walk.slice")) * TILE_N, valid = work.view.len_k - key_begin;
   //% for _, load in ipairs(loads) do
   { // $(load.what)
     constexpr int CHUNKS = $(load.dim) / $(chunk); // of 16 bytes in a row

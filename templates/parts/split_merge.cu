@@ -1,14 +1,14 @@
-//%% Results of warps, then of blocks, that saw different keys of the same rows become one.
+//%% Results of warps, then of blocks, that saw different keys of the same rows become one. How the warps' results get
+//%% into shared memory is the kernel's: states at STATES_OFFSET and outputs at PANEL_OFFSET, of STAGED_ROWS rows of
+//%% each of KEY_WARPS.
 //% local dtype = variant.dtype_out
 //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
 //% local scaled = variant.kv_scale == "per_head"
 //% local sink = variant.sink == "per_head"
 //% local fixed = schedule.split > 0
-//% local several = schedule.row_warps > 1
-//% local at = several and "w * 8 * ROW_WARPS + row" or "w * 8 + row" -- of key warp w, its row
 // What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
 // sum.
-struct row_part {
+struct __align__(8) row_part {
   float reference, sum;
 };
 
@@ -82,12 +82,59 @@ static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsign
 }
 //% end
 
+// Who has a share in a segment's rows: how many blocks, the first of them, and where this one leaves its part if it is
+// not alone.
+struct row_shares {
+  unsigned parts, first_team, slot;
+};
+
+static __device__ __forceinline__ row_shares shares_of_rows(const work_segment &segment, const block_share &share) {
+  const work_item &work = segment.work;
+  row_shares shares;
+  //% if fixed then
+  shares.parts = work.units, shares.first_team = 0; // which does not matter
+  shares.slot = slot_of(work, 0, segment.next - 1 - work.unit);
+  //% else
+  shares.first_team = team_of(work.unit, share);
+  shares.parts = team_of(work.unit + work.slices - 1, share) - shares.first_team + 1;
+  shares.slot = slot_of(work, shares.first_team, blockIdx.x / TOGETHER - shares.first_team);
+  //% end
+  return shares;
+}
+
+// What the KEY_WARPS staged of a row, four columns of it, becomes one: the output, or this block's part of it.
+static __device__ __forceinline__ void merge_warps(
+    const qkv_params &p, const work_item &work, const row_shares &shares, int staged_row, int tile_row, int column) {
+  const row_part *states = (const row_part *)(shared_arena() + STATES_OFFSET) + staged_row;
+  const float *panel = (const float *)(shared_arena() + PANEL_OFFSET) + staged_row * PANEL_PITCH + column;
+  row_part all = {minus_infinity(), 0.0f};
+#pragma unroll
+  for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[w * STAGED_ROWS].reference);
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+  for (int w = 0; w < KEY_WARPS; ++w) {
+    const row_part part = states[w * STAGED_ROWS];
+    const float weight = weight_of(part, all.reference);
+    const float4 other = scaled(*(const float4 *)(panel + w * STAGED_ROWS * PANEL_PITCH), weight);
+    all.sum += part.sum * weight;
+    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+  }
+  if (shares.parts == 1) {
+    finish_row(p, work, tile_row, column, sum, all);
+    return;
+  }
+  const long long row = (long long)shares.slot * TILE_M + tile_row;
+  *(float4 *)(p.partial_outputs + row * DIM_V + column) = sum;
+  if (column == 0) ((row_part *)p.partial_states)[row] = all;
+}
+
 constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
 
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
 // keys. All threads, whose writes a block_sync has ordered before.
 static __device__ __forceinline__ void merge_blocks(
-    const qkv_params &p, const work_item &work, unsigned first_team, unsigned parts) {
+    const qkv_params &p, const work_item &work, const row_shares &shares) {
+  const unsigned first_team = shares.first_team, parts = shares.parts;
   unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
   if (threadIdx.x == 0) {
     int *arrived = p.arrived + $(fixed and "work.unit" or "first_team") * TOGETHER + blockIdx.x % TOGETHER;
@@ -128,83 +175,4 @@ static __device__ __forceinline__ void merge_blocks(
     }
     finish_row(p, work, tile_row, column, sum, all);
   }
-}
-
-// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the
-// rows. The last of them adds up what all left, in the order of the keys.
-static __device__ __forceinline__ void merge(
-    const qkv_params &p, const work_segment &segment, const block_share &share,
-    float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp, int lane) {
-  const work_item &work = segment.work;
-  row_part *states = (row_part *)(shared_arena() + STATES_OFFSET); // [warp][8 rows]
-  float *panel = (float *)(shared_arena() + PANEL_OFFSET);         // [warp][8 rows][column]
-  //% if fixed then
-  constexpr unsigned first_team = 0; // it does not matter
-  const unsigned parts = work.units, n = segment.next - 1 - work.unit;
-  //% else
-  const unsigned first_team = team_of(work.unit, share);
-  const unsigned parts = team_of(work.unit + work.slices - 1, share) - first_team + 1;
-  const unsigned n = blockIdx.x / TOGETHER - first_team;
-  //% end
-  const unsigned slot = slot_of(work, first_team, n);
-  const bool whole = parts == 1;
-  float *partial = p.partial_outputs + (long long)slot * TILE_M * DIM_V;
-  row_part *partial_states = (row_part *)p.partial_states + (long long)slot * TILE_M;
-
-#pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) { // rows 8 at a time, as they lie in the fragments
-      const int first_row = 16 * r + 8 * half;
-      if (!row_exists(work, first_row)) break;
-      float own_sum = rows.sum[r][half];
-      own_sum += shuffle_xor_f32(own_sum, 1);
-      own_sum += shuffle_xor_f32(own_sum, 2);
-      const int own = warp * 8 + lane / 4;
-      if (lane % 4 == 0) states[own] = {rows.reference[r][half], own_sum};
-      //% if kernel.layout.bytes then
-#pragma unroll
-      for (int n = 0; n < V_TILES; n += 2) // even and odd dimensions of 16
-        *(float4 *)(panel + own * PANEL_PITCH + 8 * n + lane % 4 * 4) =
-            make_float4(output[r][n][2 * half], output[r][n + 1][2 * half], output[r][n][2 * half + 1],
-                        output[r][n + 1][2 * half + 1]);
-      //% else
-#pragma unroll
-      for (int n = 0; n < V_TILES; ++n)
-        *(float2 *)(panel + own * PANEL_PITCH + 8 * n + lane % 4 * 2) =
-            make_float2(output[r][n][2 * half], output[r][n][2 * half + 1]);
-      //% end
-      block_sync();
-      //% if several then
-      for (int item = threadIdx.x; item < 8 * ROW_WARPS * (DIM_V / 4); item += THREADS) {
-        const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4; // row: of all row warps' 8
-        const int tile_row = row / 8 * (16 * ROW_TILES) + first_row + row % 8;
-      //% else
-      for (int item = threadIdx.x; item < 8 * (DIM_V / 4); item += THREADS) {
-        const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
-        const int tile_row = first_row + row;
-      //% end
-        if (!row_exists(work, tile_row)) break;
-        row_part all = {minus_infinity(), 0.0f};
-#pragma unroll
-        for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[$(at)].reference);
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-        for (int w = 0; w < KEY_WARPS; ++w) {
-          const row_part part = states[$(at)];
-          const float weight = weight_of(part, all.reference);
-          const float4 other = scaled(*(const float4 *)(panel + ($(at)) * PANEL_PITCH + column), weight);
-          all.sum += part.sum * weight;
-          sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
-        }
-        if (whole) {
-          finish_row(p, work, tile_row, column, sum, all);
-        } else {
-          *(float4 *)(partial + tile_row * DIM_V + column) = sum;
-          if (column == 0) partial_states[tile_row] = all;
-        }
-      }
-      block_sync(); // the panel and the states may be written again
-    }
-  if (!whole) merge_blocks(p, work, first_team, parts);
 }

@@ -3,6 +3,7 @@
 //% local units = schedule.split > 0 and "work.units" or "work.slices"
 //% local unit = schedule.split > 0 and "part" or "slice"
 //% local view = library("attention").view(mask, variant)
+//% local place = library("split").place
 //% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
 //% local together, fixed = schedule.together, schedule.split > 0
 //% local groups = variant.heads_kv // together -- of KV heads
@@ -108,7 +109,7 @@ static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int la
 }
 
 //% if not fixed then
-// Teams in so many places: none with less than a slice for each ring of a block, and none with two works where works
+// Teams in so many places: none with less than a slice for each stream of a block, and none with two works where works
 // are few, since a merge then takes as long as the keys.
 static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
   //% if not by_head then
@@ -201,7 +202,7 @@ static __device__ __forceinline__ work_segment next_segment(
   //% end
 }
 
-// The slices of one ring, one after the other, over all segments of the block.
+// The slices of one stream, every KEY_WARPS-th of a segment's, one after the other over all segments of the block.
 struct slice_walk {
   work_segment segment;
   int slice;
@@ -215,14 +216,14 @@ struct slice_walk {
 // The pages of the slice's keys are looked up ahead of its copies.
 static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
   const sequence_view &view = walk.segment.work.view;
-  const int k = walk.slice * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
+  const int k = $(place("walk.segment.work", "walk.slice")) * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
   walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 
 //% end
-// Goes on by so many slices, 0 or all the rings'.
+// Goes on by so many slices, 0 or all the streams'.
 static __device__ __forceinline__ void next_slice(
-    const qkv_params &p, slice_walk &walk, const block_share &share, int ring, int slices, int lane) {
+    const qkv_params &p, slice_walk &walk, const block_share &share, int stream, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
   while (walk.slice >= walk.segment.end) {
@@ -231,7 +232,7 @@ static __device__ __forceinline__ void next_slice(
       return;
     }
     walk.segment = next_segment(p, walk.segment, share);
-    walk.slice = walk.segment.begin + ring;
+    walk.slice = walk.segment.begin + stream;
   }
   //% if variant.layout_kv == "paged" then
   find_page(walk, lane);
@@ -239,9 +240,9 @@ static __device__ __forceinline__ void next_slice(
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_segment &segment, const block_share &share, int ring, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int stream, int lane) {
   slice_walk walk;
-  walk.segment = segment, walk.slice = segment.begin + ring, walk.more = true;
-  next_slice(p, walk, share, ring, 0, lane);
+  walk.segment = segment, walk.slice = segment.begin + stream, walk.more = true;
+  next_slice(p, walk, share, stream, 0, lane);
   return walk;
 }

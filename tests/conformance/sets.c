@@ -313,6 +313,8 @@ static const row decode_rows[] = {
     {false, "keys and values of different dimensions", DECODE "dim=192 dimv=128 hq=4 hk=2 b=2 lq=1 lk=300 mask='causal'"},
     {false, "some queries", DECODE "dim=64 {hq=8 hk=2,hq=7 hk=1,hq=71 hk=1,hq=15 hk=5} b=2 lq={2,5,16,17,40} lk={40,333} mask='causal' outputs=all sink=mixed"},
     {false, "masks and scores", DECODE "dim=32 hq=8 hk=4 b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]'} sink=mixed outputs=all"},
+    {false, "several ranges of keys", DECODE "dim=32 hq=8 hk=2 b=3 lq={1,9} lk=600 {seq=dense,seq=ragged_paged page=16} {mask='k < 4 or window(20, 0)',mask='causal and not (k >= 20 and k < 90)',mask='k < 5 or window(head_w[h], 0)',mask='window(30, 0) or (k >= 100 and k < 120) or k < 3',mask='k < 2 or (k >= q - q % 5 * 9 and k <= q)'} sink=mixed outputs=all"},
+    {false, "several ranges of keys, parts of them", DECODE "dim=32 hq=8 hk=2 b=3 lq=2 lk=1100 seq={padded,paged} mask='k < 300 or window(300, 0)' sched='split=256' check=sequences"},
     {false, "layouts", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
     {true, "sequences", DECODE "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
     {false, "sequences", DECODE "dim=64 hq=8 hk=2 b=16 lq=1 lk=130 {seq=padded,seq=ragged_paged page=16} mask='causal'"},
@@ -340,6 +342,41 @@ static const row decode_rows[] = {
     {false, "nothing", DECODE "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
 };
 
+/* The same by lanes: tiles of few rows, any format, a slice's keys among groups of lanes. */
+#define SIMT "family=attention_decode_simt "
+static const row lane_rows[] = {
+    {true, "one or two rows", SIMT "{dim=64 hq=4 hk=4,dim=128 hq=4 hk=2} b=3 lq=1 lk={0,1,17,300,3000} mask='causal'"},
+    {true, "f32", SIMT "dtype=f32 dim=64 hq=8 hk=2 b=7 lq=2 lk=300 {seq=padded,seq=ragged_paged page=16} mask='causal' sink=mixed outputs=all"},
+    {false, "dimensions", SIMT "dim={8,16,40,72,96,192,256} hq=4 hk=2 b=2 lq=1 lk=300 dtype={f16,bf16,f32} mask='causal'"},
+    {false, "wide rows", SIMT "{dim=320 dimv=256,dim=512 dimv=512,dim=576 dimv=512} hq=4 {hk=4,hk=1} b=2 lq={1,3} lk=70 dtype={bf16,f32} mask='causal'"},
+    {false, "keys and values of different dimensions", SIMT "{dim=192 dimv=128,dim=64 dimv=144,dim=80 dimv=16} hq=4 hk=4 b=2 lq=1 lk=300 dtype={f16,f32} mask='causal'"},
+    {false, "groups and queries", SIMT "dim=32 {hq=2 hk=2,hq=2 hk=1,hq=3 hk=1,hq=8 hk=2,hq=5 hk=1,hq=6 hk=1,hq=14 hk=2,hq=8 hk=1,hq=19 hk=1} b=2 {lq=1 lk=40,lq=2 lk=333,lq=4 lk=333} mask='causal' outputs=all sink=mixed"},
+    {false, "tiles that end within a query", SIMT "dim=32 {hq=4 hk=1,hq=6 hk=2,hq=10 hk=2} b=2 lq={3,9} lk=200 {sched='tile_m=2',sched='tile_m=3',sched='tile_m=5'} mask='window(60, 0)'"},
+    {false, "masks and scores", SIMT "dim=32 hq=4 hk=2 b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]',score='s + 0.01 * (q - len_k + 3 * i + len_q)',score='s + key_bias[h, k] * (b + 1)'} dtype={bf16,f32} sink=mixed outputs=all"},
+    {false, "positions from the top", SIMT "dim=32 hq=4 hk=2 b=3 lq=3 lk=300 seq={dense,ragged} mask={'causal','window(60, 3)'} align=top_left outputs=all"},
+    {false, "layouts", SIMT "dim=64 hq=4 hk=2 b=3 lq=2 lk=200 dtype={f16,f32} {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
+    {false, "sequences", SIMT "dim=64 hq=4 hk=2 b=7 lq=3 lk=300 dtype={bf16,f32} {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
+    {false, "pages", SIMT "dim=72 dimv=64 hq=4 hk=2 b=5 lq=1 lk=700 seq={paged,ragged_paged} {page=1,page=3 order=hnd table=csr,page=16 order=hnd,page=17,page=64 table=csr,page=256} mask='window(400, 0)'"},
+    {false, "pages and wide slices", SIMT "dim=32 hq=4 hk=2 b=5 lq=2 lk=300 seq=ragged_paged {page=16 sched='lanes=8,keys=8',page=17 sched='lanes=2,keys=2',page=64 sched='lanes=4,keys=8',page=256 sched='lanes=2,keys=8'} mask='causal'"},
+    {false, "schedules", SIMT "{dim=32 dtype=f32,dim=128 dtype=f32,dim=64 dtype=bf16,dim=256 dtype=f16} hq=4 hk=2 b=3 lq={1,3} lk=333 mask='causal' check=schedules"},
+    {false, "several ranges of keys", SIMT "dim=32 hq=4 hk=2 b=3 lq=3 lk=600 {seq=dense,seq=ragged_paged page=16} {mask='k < 4 or window(20, 0)',mask='causal and not (k >= 20 and k < 90)',mask='k < 5 or window(head_w[h], 0)',mask='window(30, 0) or (k >= 100 and k < 120) or k < 3',mask='k < 2 or (k >= q - q % 5 * 9 and k <= q)'} sink=mixed outputs=all"},
+    {false, "several ranges of keys, parts of them", SIMT "dim=32 hq=2 hk=1 b=3 lq=2 lk=1100 seq={padded,paged} mask='k < 300 or window(300, 0)' sched='split=256,keys=2' check=sequences"},
+    {false, "several ranges of keys that no row sees", SIMT "dim=32 hq=2 hk=1 b=2 lq=1 lk=400 mask='k < 4 or window(60, 0)' check=invisible"},
+    {false, "parts of so many keys, whatever the batch", SIMT "dim=64 hq=6 hk=2 b=5 lq=3 lk=700 sched='split=256,tile_m=5,keys=2' dtype={bf16,f32} {seq=padded,seq=ragged_paged page=16,seq=paged page=3 order=hnd} mask={'causal','window(400, 0)'} sink=mixed outputs=all check={sequences,batch_mates}"},
+    {false, "parts of so many keys, whatever the batch", SIMT "dim=64 hq=7 hk=1 b=3 lq={1,4} lk={700,1025} {sched='split=512,tile_m=2',sched='split=512,tile_m=8'} mask='causal' check={reference,batch_mates}"},
+    {false, "again", SIMT "dim=64 hq=4 hk=4 b=3 lq=1 lk=2000 dtype={f16,f32} mask='causal' check=repeat"},
+    {false, "poison behind the tensors", SIMT "dim={64,72} hq=4 hk=2 b=3 lq=2 lk=77 dtype={f16,f32} mask='causal' check=guards"},
+    {false, "keys no row sees", SIMT "dim=64 hq=4 hk=2 b=2 lq=1 lk=200 dtype={f16,f32} mask='window(60, 0)' check=invisible"},
+    {false, "great scores", SIMT "dim=64 hq=4 hk=2 b=2 lq=1 lk=300 dtype={bf16,f32} {values=spikes,values=rising,values=strong,values=one_hot} outputs=all"},
+    {false, "bytes", SIMT "kv={e4m3,e5m2} dim={16,48,128} hq=4 hk=2 b=3 lq=2 lk={0,31,300} dtype={bf16,f32} kv_scale={none,per_head} mask='causal' sink=mixed outputs=all"},
+    {false, "bytes", SIMT "kv={e4m3,e5m2} dim={64,256} hq=4 hk=4 b=3 lq=1 lk={1,200} dtype=f16 kv_scale=per_tensor mask='causal'"},
+    {false, "bytes, layouts", SIMT "kv={e4m3,e5m2} dim=64 hq=4 hk=2 b=7 lq=2 lk=300 {seq=padded,seq=ragged,seq=paged page=16,seq=ragged_paged page=16 order=hnd table=csr,seq=ragged_paged page=1} kv_scale=per_head mask='causal' outputs=all"},
+    {false, "bytes, schedules", SIMT "kv=e4m3 dim={64,128} hq=4 hk=2 b=3 lq=2 lk=333 kv_scale=per_head mask='causal' check=schedules"},
+    {false, "queries wider than keys", SIMT "dtype=f32 kv={bf16,f16} dim={40,128} hq=4 hk=2 b=2 lq=2 lk=200 mask='causal' outputs=all"},
+    {false, "what is not taken", SIMT "{kv=e4m3 dim=72,dtype=f16 kv=f32 dim=64,dim=64 mask='(q * 7 + k * 3) % 5 != 0'} hq=4 hk=2 lq=2 lk=33 expect=refusal"},
+    {false, "nothing", SIMT "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
+};
+
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
        tiny = strcmp(device, "emu") == 0;
@@ -350,12 +387,14 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
     ADD(invariance_rows, true);
     ADD(residue_rows, true);
     ADD(decode_rows, true);
+    ADD(lane_rows, true);
   } else if (strcmp(name, "sequences") == 0) {
     ADD(sequence_rows, false);
   } else if (strcmp(name, "sequences90") == 0) {
     ADD(sequence90_rows, false);
   } else if (strcmp(name, "decode") == 0) {
     ADD(decode_rows, false);
+    ADD(lane_rows, false);
   } else if (strcmp(name, "walks") == 0) {
     ADD(walks_rows, false);
   } else if (strcmp(name, "plans") == 0) {
@@ -381,7 +420,7 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
   if (full || strcmp(name, "hard") == 0)
     ADD(hard_rows, false);
   if (full)
-    ADD(walks_rows, false), ADD(plans_rows, false), ADD(residue_rows, false), ADD(sequence_rows, false), ADD(decode_rows, false);
+    ADD(walks_rows, false), ADD(plans_rows, false), ADD(residue_rows, false), ADD(sequence_rows, false), ADD(decode_rows, false), ADD(lane_rows, false);
   if (gpu && (full || strcmp(name, "large") == 0))
     ADD(large_rows, false);
   if (missed > 0)

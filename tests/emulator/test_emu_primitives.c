@@ -117,6 +117,11 @@ static void test_zero_fill(void **state) {
     for (int i = 0; i < N; i++)
       for (int k = 0; k < 16; k++)
         assert_int_equal(out[i][k], k < i % 17 ? in[i][k] : 0);
+    memset(out, 0xee, sizeof out);
+    run((uint64_t)seed, "zero_fill", 1, N, 0, 1, 0, in, sizeof in, out, sizeof out);
+    for (int i = 0; i < N; i++)
+      for (int k = 0; k < 16; k++)
+        assert_int_equal(out[i][k], i % 3 != 0 ? in[i][k] : 0);
   }
 }
 

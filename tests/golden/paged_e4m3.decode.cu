@@ -68,6 +68,7 @@ constexpr int SLICE_BYTES = K_BYTES + V_BYTES, RING_BYTES = STAGES * SLICE_BYTES
 constexpr int STATES_OFFSET = KEY_WARPS * RING_BYTES; // of 8 rows of every warp
 constexpr int PANEL_OFFSET = STATES_OFFSET + WARPS * 8 * 8;
 constexpr int PANEL_PITCH = 52; // floats
+constexpr int STAGED_ROWS = 8; // of the warps that share a slice, at a time
 
 #ifndef QKV_EMU // the emulator's header has its own
 // atom.acq_rel.gpu.add: releases what came before, acquires what earlier ones at the address released. |
@@ -444,7 +445,7 @@ static __device__ __forceinline__ unsigned count_all(const qkv_params &p, int la
   return warp_add_i32(units);
 }
 
-// Teams in so many places: none with less than a slice for each ring of a block, and none with two works where works
+// Teams in so many places: none with less than a slice for each stream of a block, and none with two works where works
 // are few, since a merge then takes as long as the keys.
 static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsigned places, unsigned units) {
   const unsigned works = work_count(p);
@@ -516,7 +517,7 @@ static __device__ __forceinline__ work_segment next_segment(
   return segment_of(next_work(p, segment.work), segment.next, share);
 }
 
-// The slices of one ring, one after the other, over all segments of the block.
+// The slices of one stream, every KEY_WARPS-th of a segment's, one after the other over all segments of the block.
 struct slice_walk {
   work_segment segment;
   int slice;
@@ -531,9 +532,9 @@ static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
   walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 
-// Goes on by so many slices, 0 or all the rings'.
+// Goes on by so many slices, 0 or all the streams'.
 static __device__ __forceinline__ void next_slice(
-    const qkv_params &p, slice_walk &walk, const block_share &share, int ring, int slices, int lane) {
+    const qkv_params &p, slice_walk &walk, const block_share &share, int stream, int slices, int lane) {
   if (!walk.more) return;
   walk.slice += slices;
   while (walk.slice >= walk.segment.end) {
@@ -542,16 +543,16 @@ static __device__ __forceinline__ void next_slice(
       return;
     }
     walk.segment = next_segment(p, walk.segment, share);
-    walk.slice = walk.segment.begin + ring;
+    walk.slice = walk.segment.begin + stream;
   }
   find_page(walk, lane);
 }
 
 static __device__ __forceinline__ slice_walk start_slices(
-    const qkv_params &p, const work_segment &segment, const block_share &share, int ring, int lane) {
+    const qkv_params &p, const work_segment &segment, const block_share &share, int stream, int lane) {
   slice_walk walk;
-  walk.segment = segment, walk.slice = segment.begin + ring, walk.more = true;
-  next_slice(p, walk, share, ring, 0, lane);
+  walk.segment = segment, walk.slice = segment.begin + stream, walk.more = true;
+  next_slice(p, walk, share, stream, 0, lane);
   return walk;
 }
 
@@ -841,7 +842,7 @@ static __device__ __forceinline__ void exponentiate(
 
 // What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
 // sum.
-struct row_part {
+struct __align__(8) row_part {
   float reference, sum;
 };
 
@@ -882,12 +883,54 @@ static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsign
   return 2 * ((first_team + n) * TOGETHER + blockIdx.x % TOGETHER) + (n == 0);
 }
 
+// Who has a share in a segment's rows: how many blocks, the first of them, and where this one leaves its part if it is
+// not alone.
+struct row_shares {
+  unsigned parts, first_team, slot;
+};
+
+static __device__ __forceinline__ row_shares shares_of_rows(const work_segment &segment, const block_share &share) {
+  const work_item &work = segment.work;
+  row_shares shares;
+  shares.first_team = team_of(work.unit, share);
+  shares.parts = team_of(work.unit + work.slices - 1, share) - shares.first_team + 1;
+  shares.slot = slot_of(work, shares.first_team, blockIdx.x / TOGETHER - shares.first_team);
+  return shares;
+}
+
+// What the KEY_WARPS staged of a row, four columns of it, becomes one: the output, or this block's part of it.
+static __device__ __forceinline__ void merge_warps(
+    const qkv_params &p, const work_item &work, const row_shares &shares, int staged_row, int tile_row, int column) {
+  const row_part *states = (const row_part *)(shared_arena() + STATES_OFFSET) + staged_row;
+  const float *panel = (const float *)(shared_arena() + PANEL_OFFSET) + staged_row * PANEL_PITCH + column;
+  row_part all = {minus_infinity(), 0.0f};
+#pragma unroll
+  for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[w * STAGED_ROWS].reference);
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+  for (int w = 0; w < KEY_WARPS; ++w) {
+    const row_part part = states[w * STAGED_ROWS];
+    const float weight = weight_of(part, all.reference);
+    const float4 other = scaled(*(const float4 *)(panel + w * STAGED_ROWS * PANEL_PITCH), weight);
+    all.sum += part.sum * weight;
+    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+  }
+  if (shares.parts == 1) {
+    finish_row(p, work, tile_row, column, sum, all);
+    return;
+  }
+  const long long row = (long long)shares.slot * TILE_M + tile_row;
+  *(float4 *)(p.partial_outputs + row * DIM_V + column) = sum;
+  if (column == 0) ((row_part *)p.partial_states)[row] = all;
+}
+
 constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
 
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
 // keys. All threads, whose writes a block_sync has ordered before.
 static __device__ __forceinline__ void merge_blocks(
-    const qkv_params &p, const work_item &work, unsigned first_team, unsigned parts) {
+    const qkv_params &p, const work_item &work, const row_shares &shares) {
+  const unsigned first_team = shares.first_team, parts = shares.parts;
   unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
   if (threadIdx.x == 0) {
     int *arrived = p.arrived + first_team * TOGETHER + blockIdx.x % TOGETHER;
@@ -930,26 +973,20 @@ static __device__ __forceinline__ void merge_blocks(
   }
 }
 
-// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the
-// rows. The last of them adds up what all left, in the order of the keys.
+// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows. The last of
+// them adds up what all left, in the order of the keys.
 static __device__ __forceinline__ void merge(
     const qkv_params &p, const work_segment &segment, const block_share &share,
     float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp, int lane) {
   const work_item &work = segment.work;
+  const row_shares shares = shares_of_rows(segment, share);
   row_part *states = (row_part *)(shared_arena() + STATES_OFFSET); // [warp][8 rows]
   float *panel = (float *)(shared_arena() + PANEL_OFFSET);         // [warp][8 rows][column]
-  const unsigned first_team = team_of(work.unit, share);
-  const unsigned parts = team_of(work.unit + work.slices - 1, share) - first_team + 1;
-  const unsigned n = blockIdx.x / TOGETHER - first_team;
-  const unsigned slot = slot_of(work, first_team, n);
-  const bool whole = parts == 1;
-  float *partial = p.partial_outputs + (long long)slot * TILE_M * DIM_V;
-  row_part *partial_states = (row_part *)p.partial_states + (long long)slot * TILE_M;
 
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) { // rows 8 at a time, as they lie in the fragments
+    for (int half = 0; half < 2; ++half) {
       const int first_row = 16 * r + 8 * half;
       if (!row_exists(work, first_row)) break;
       float own_sum = rows.sum[r][half];
@@ -963,32 +1000,15 @@ static __device__ __forceinline__ void merge(
             make_float4(output[r][n][2 * half], output[r][n + 1][2 * half], output[r][n][2 * half + 1],
                         output[r][n + 1][2 * half + 1]);
       block_sync();
-      for (int item = threadIdx.x; item < 8 * (DIM_V / 4); item += THREADS) {
+      for (int item = threadIdx.x; item < STAGED_ROWS * (DIM_V / 4); item += THREADS) {
         const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
         const int tile_row = first_row + row;
         if (!row_exists(work, tile_row)) break;
-        row_part all = {minus_infinity(), 0.0f};
-#pragma unroll
-        for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[w * 8 + row].reference);
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-        for (int w = 0; w < KEY_WARPS; ++w) {
-          const row_part part = states[w * 8 + row];
-          const float weight = weight_of(part, all.reference);
-          const float4 other = scaled(*(const float4 *)(panel + (w * 8 + row) * PANEL_PITCH + column), weight);
-          all.sum += part.sum * weight;
-          sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
-        }
-        if (whole) {
-          finish_row(p, work, tile_row, column, sum, all);
-        } else {
-          *(float4 *)(partial + tile_row * DIM_V + column) = sum;
-          if (column == 0) partial_states[tile_row] = all;
-        }
+        merge_warps(p, work, shares, row, tile_row, column);
       }
       block_sync(); // the panel and the states may be written again
     }
-  if (!whole) merge_blocks(p, work, first_team, parts);
+  if (shares.parts > 1) merge_blocks(p, work, shares);
 }
 
 // The products of K as it is stored become those of K.

@@ -90,8 +90,8 @@ static void make_product(problem *p, int number, uint64_t *random) {
 }
 
 static void make_zero_fill(problem *p, int number, uint64_t *random) {
-  (void)number;
   set_launch(p, "zero_fill", 1, 64, 1024);
+  p->mode = number;
   fill_bits(add_buffer(p, 1024, ALL(EXACT, 0)), 1024, random);
   add_buffer(p, 1024, ALL(EXACT, 0));
 }
@@ -363,7 +363,7 @@ const problem_family families[] = {
     {"warp_values", SOURCE_SM80, 32, make_warp_values},
     {"matrix_load", SOURCE_SM80, 24, make_matrix_load},
     {"product", SOURCE_SM80, 40, make_product},
-    {"zero_fill", SOURCE_SM80, 1, make_zero_fill},
+    {"zero_fill", SOURCE_SM80, 2, make_zero_fill},
     {"functions", SOURCE_SM80, 3 + 16, make_functions},
     {"bytes", SOURCE_SM80, 4, make_bytes},
     {"tangents", SOURCE_SM80, 3, make_tangents},

@@ -111,13 +111,45 @@ static void a_family_that_cannot_says_why(void **state) {
   gen_kernel *few;
   const gen_request request = {.arch = engine->arch};
   need(qkv_spec_load(engine,
-                     "qkvc: 1\nname: t\nattention: {heads: 2, dim: 16, dtype: f32}\nlayout: {q: dense, kv: padded}\n",
+                     "qkvc: 1\nname: t\nattention: {heads: 2, dim: 24, dtype: {q: f32, kv: e4m3}}\n"
+                     "layout: {q: dense, kv: padded}\n",
                      &s));
   need(dispatch_render_decode(engine, s->parsed, &request, &few, reason));
   assert_null(few);
-  if (!strstr(reason, "no kernel family for decode can do 't': attention_decode_sm80: attention.dtype.q: f32"))
+  if (!strstr(reason, "no kernel family for decode can do 't': attention_decode_sm80: attention.dtype.q: f32") ||
+      !strstr(reason, "attention_decode_simt: attention.dim.qk: 24 is no multiple of 16"))
     fail_msg("%s", reason);
   qkv_spec_free(s);
+}
+
+/* 16-bit numbers go to tensor cores; what those cannot take, to lanes. */
+static void formats_have_their_families(void **state) {
+  (void)state;
+  static const struct {
+    const char *dim, *dtype, *family;
+  } rows[] = {
+      {"64", "f16", "attention_decode_sm80"},
+      {"64", "{q: bf16, kv: e4m3}", "attention_decode_sm80"},
+      {"64", "f32", "attention_decode_simt"},
+      {"64", "{q: bf16, kv: e5m2}", "attention_decode_simt"},
+      {"64", "{q: f32, kv: e4m3}", "attention_decode_simt"},
+      {"{qk: 576, v: 512}", "bf16", "attention_decode_simt"},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char yaml[256], reason[DISPATCH_REASON];
+    qkv_spec *s;
+    gen_kernel *few;
+    const gen_request request = {.arch = engine->arch};
+    snprintf(yaml, sizeof yaml, "qkvc: 1\nname: t\nattention: {heads: 2, dim: %s, dtype: %s}\nlayout: {kv: padded}\n",
+             rows[n].dim, rows[n].dtype);
+    need(qkv_spec_load(engine, yaml, &s));
+    need(dispatch_render_decode(engine, s->parsed, &request, &few, reason));
+    if (!few || strcmp(few->manifest.family, rows[n].family))
+      fail_msg("dim %s, dtype %s: %s, because '%s'", rows[n].dim, rows[n].dtype, few ? few->manifest.family : "none",
+               reason);
+    gen_kernel_free(few);
+    qkv_spec_free(s);
+  }
 }
 
 /* Three compiles for keys that are kept, of which one phase saves one, and a promise of aligned tensors another. */
@@ -266,7 +298,9 @@ static void explain_tells_which_and_why(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(holdings_follow_the_rule),      cmocka_unit_test(a_family_that_cannot_says_why),
+      cmocka_unit_test(holdings_follow_the_rule),
+      cmocka_unit_test(a_family_that_cannot_says_why),
+      cmocka_unit_test(formats_have_their_families),
       cmocka_unit_test(compiles_follow_the_rule),      cmocka_unit_test(few_rows_of_a_kv_head),
       cmocka_unit_test(calls_take_theirs),             cmocka_unit_test(explain_tells_which_and_why)};
   return cmocka_run_group_tests(tests, open_all, close_all);

@@ -1,0 +1,109 @@
+-- split.lua: what families share whose blocks split the keys among them (parts/split_work.cu, parts/split_merge.cu).
+
+local attention = library("attention")
+local split = {}
+
+-- Whether keys and values take one byte an element.
+function split.is_bytes(v) return v.dtype_kv == "e4m3" or v.dtype_kv == "e5m2" end
+
+-- The first reason, beyond those of attention.refuse, why such a family cannot do `v`, or nil.
+function split.refuse(v, request)
+  if request.unaligned then return "copies of 16 bytes need 16-byte aligned addresses and strides" end
+  for _, dim in ipairs{"qk", "v"} do
+    local size = v["dim_" .. dim]
+    if split.is_bytes(v) and size % 16 > 0 then
+      return ("attention.dim.%s: %d is no multiple of 16, as %s needs"):format(dim, size, v.dtype_kv)
+    end
+  end
+  if mask.dilation or (mask.walk and mask.walk ~= "intervals") then
+    return "attention.mask: the tiles of keys that rows see are no ranges"
+  end
+  return nil
+end
+
+-- The part that says which slices the rows of a tile see, by number, and CUDA text for the place of slice `number` of
+-- the text `work` among the sequence's.
+function split.ranges() return mask.walk and "parts/tile_ranges.cu" or "parts/tile_range.cu" end
+function split.place(work, number)
+  return mask.walk and ("tile_place(%s.tiles, %s)"):format(work, number) or number
+end
+
+-- Whether some slices may be known to need no mask.
+function split.free_slices() return not mask.walk and attention.free_tiles(mask) end
+
+local axes = {
+  {name = "slack", values = {0, 8},
+   meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
+  {name = "blocks", values = {1, 2, 3, 4}, meaning = "blocks of an SM"},
+  {name = "split", values = {0, 256, 512, 1024, 2048, 4096, 8192},
+   meaning = "a row's keys are split 0: into equal shares of all blocks; else: every so many, whatever the batch"},
+  {name = "together", values = {1, 2, 4}, -- no more than the fewest SMs of any device
+   meaning = "KV heads whose blocks walk through the keys side by side"},
+}
+
+-- A family's own axes, and those that all of them have.
+function split.axes(own)
+  local list = {}
+  for _, axis in ipairs(own) do list[#list + 1] = axis end
+  for _, axis in ipairs(axes) do list[#list + 1] = axis end
+  return list
+end
+
+-- The schedule `s` with the shared axes that it leaves out.
+function split.schedule(v, s)
+  local shared = {slack = 8, blocks = 1, together = 1, split = v.deterministic == "batch" and 1024 or 0}
+  for axis, value in pairs(shared) do s[axis] = s[axis] or value end
+  return s
+end
+
+-- How many KV heads to read side by side.
+function split.together(v)
+  if v.mask_symbols.h or v.mask_symbols.hk then return 1 end
+  return v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
+end
+
+-- The first reason why a schedule with slices of tile_n keys is not legal, or nil.
+function split.refuse_schedule(v, s, tile_n)
+  if v.deterministic == "batch" and s.split == 0 then
+    return "deterministic: batch needs split > 0: equal shares depend on the other sequences"
+  end
+  if v.heads_kv % s.together > 0 then return "together must divide the number of KV heads" end
+  if s.together > 1 and (v.mask_symbols.h or v.mask_symbols.hk) then
+    return "together > 1 needs a mask that is the same for all heads"
+  end
+  if v.layout_kv == "paged" and tile_n > 32 and v.page_size % tile_n > 0 then
+    return ("slices of %d keys need pages of a multiple of as many"):format(tile_n)
+  end
+  return nil
+end
+
+-- The kernel of `warps` warps with the layout `m`, whose `total` is its shared memory.
+function split.kernel(v, s, arch, m)
+  local params = attention.params(v, false)
+  local function add(name, ctype)
+    params[#params + 1] = {name = name, type = "pointer", ctype = ctype, source = "workspace." .. name}
+  end
+  add("arrived", "int *")
+  add("partial_states", "float2 *")
+  add("partial_outputs", "float *")
+  -- What a block may leave for others: two parts, one it begins and one it ends; or every part there is.
+  local rows = v.group > s.tile_m and {"len_q"} or {"len_q", s.tile_m // v.group}
+  local places = s.split > 0 and {{"batch"}, {"heads_kv"}, rows, {"len_k", s.split}} or {{"sm_count"}}
+  local counters = s.split > 0 and ceil_div(v.group, s.tile_m) or s.blocks
+  local slots = (s.split > 0 and counters or 2 * s.blocks) * s.tile_m -- rows
+  return {
+    launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
+                 grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks, -- as many as there is room for
+                 early = attention.early(arch)}},
+    params = params,
+    regions = {
+      {name = "arrived", bytes = 4 * counters, zeroed = 2, count = places},
+      {name = "partial_states", bytes = 8 * slots, count = places},
+      {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = places},
+    },
+    aligned16 = true,
+    layout = m,
+  }
+end
+
+return split
