@@ -96,8 +96,8 @@ return {
 
   -- A warp a share, up to 10 of a token; more shares in rounds that are as even as can be. Blocks of three warps and
   -- more. 24 warps an SM leave a lane 80 registers, for what is loaded of two rows and what is done to one. Each of the
-  -- complications takes 16 more.
-  defaults = function(v)
+  -- complications takes 16 more; the norm does so before sm_90. Measured on an H200; see docs/performance.md.
+  defaults = function(v, arch)
     local one = layout(v, {rows = 1})
     local rows = math.max(one.qk.steps, one.v.steps) > 1 and 1 or 2 -- long rows fill the registers
     local shares = layout(v, {rows = rows}).shares
@@ -105,7 +105,7 @@ return {
     local tokens = warps > 2 and 1 or warps > 1 and 2 or 4
     local resident = 24
     local function complication(is) resident = resident - (is and 4 or 0) end
-    complication(v.append.norm)
+    complication(v.append.norm and arch.number < 90)
     complication(v.rope and v.rope.dims < v.dim_qk)
     complication(one.qk.units < one.qk.lanes)
     if v.dtype_q == "f32" or rows == 1 then resident = 8 end

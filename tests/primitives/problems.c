@@ -212,16 +212,16 @@ static void make_box_out(problem *p, int number, uint64_t *random) {
   make_box(p, "box_out", true, false, random);
 }
 
-/* A box that ends where a sequence does: `number` % 17 rows of 16, from a token on, of a tensor of two heads. The map
- * knows a token as (row, token), and begins 16 tokens before the tensor. */
+/* A box that ends where a sequence does: 1 to 16 rows of 16, from a token on, of a tensor of two heads. The map knows a
+ * token as (row, token), and begins 16 tokens before the tensor; none at all would make the hardware look there. */
 static void make_clipped(problem *p, const char *entry, int number, uint64_t *random) {
   enum { TOKENS = 40, ROWS = 16, ROW_BYTES = 128, TO = 1024 };
-  const int rows = number % (ROWS + 1), token = (int)(fixture_random(random) % (uint32_t)(TOKENS - rows + 1));
+  const int rows = 1 + number % ROWS, token = (int)(fixture_random(random) % (uint32_t)(TOKENS - rows + 1));
   const size_t size = 2 * TOKENS * ROW_BYTES;
   set_launch(p, entry, 1, 64, 96 * 1024);
   p->mode = 4;
   p->n = ROWS * ROW_BYTES;
-  memcpy(p->x, (int[]){0, ROWS - rows, token + rows, number / (ROWS + 1) % 2, 0, TO}, 6 * sizeof(int));
+  memcpy(p->x, (int[]){0, ROWS - rows, token + rows, number / ROWS % 2, 0, TO}, 6 * sizeof(int));
   fill_bits(add_buffer(p, (size_t)p->n, ALL(EXACT, 0)), (size_t)p->n, random);
   add_buffer(p, (size_t)p->n, ALL(EXACT, 0));
   fill_bits(add_buffer(p, size, ALL(EXACT, 0)), size, random);
@@ -372,8 +372,8 @@ const problem_family families[] = {
     {"pipeline", SOURCE_SM80, 4, make_pipeline},
     {"box_in", SOURCE_SM90, 160, make_box_in},
     {"box_out", SOURCE_SM90, 160, make_box_out},
-    {"clipped_in", SOURCE_SM90, 34, make_clipped_in},
-    {"clipped_out", SOURCE_SM90, 34, make_clipped_out},
+    {"clipped_in", SOURCE_SM90, 32, make_clipped_in},
+    {"clipped_out", SOURCE_SM90, 32, make_clipped_out},
     {"matrix_store", SOURCE_SM90, 8, make_matrix_store},
     {"hand_over", SOURCE_SM90, 3, make_hand_over},
     {"bytes_out", SOURCE_SM90, 3 + 16, make_bytes_out},
