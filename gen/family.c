@@ -46,9 +46,10 @@ static void read_axis(lua_State *L, const family *f, int number, gen_axis *axis)
 static void read_family(lua_State *L, family *f) {
   static const char *const keys[] = {"name",      "summary",  "order",    "min_arch", "max_arch",
                                      "phases",    "supports", "axes",     "defaults", "resources",
-                                     "fallbacks", "check",    "describe", "kernel",   NULL};
+                                     "fallbacks", "check",    "describe", "kernel",   "yields",
+                                     NULL};
   static const char *const functions[] = {"supports", "defaults", "resources", "kernel",
-                                          "describe", "check",    "fallbacks"};
+                                          "describe", "check",    "fallbacks", "yields"};
   int table = lua_gettop(L);
   read_known_keys(L, table, f->path, keys);
   read_string(L, table, f->path, "name", f->name, sizeof f->name, false);
@@ -162,6 +163,14 @@ bool family_supports(lua_State *L, const family *f, const arch *a, const char *p
   }
   call(L, f, "supports", "vr", NULL, 2);
   return read_verdict(L, f, "supports", reason);
+}
+
+bool family_yields(lua_State *L, const family *f) {
+  if (!call(L, f, "yields", "vr", NULL, 1))
+    return false;
+  bool yes = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return yes;
 }
 
 void family_push_schedule(lua_State *L, const family *f, const schedule *s) {

@@ -38,6 +38,8 @@ void family_load_all(lua_State *L, family_list *list);
 bool family_has_phase(const family *f, const char *phase);
 /* Whether the family can do the variant on the target in the phase; else `reason` names what is in the way. */
 bool family_supports(lua_State *L, const family *f, const arch *a, const char *phase, char reason[256]);
+/* Whether it lets a later family that can do the variant go first. */
+bool family_yields(lua_State *L, const family *f);
 
 /* Pushes the schedule as a read-only table. */
 void family_push_schedule(lua_State *L, const family *f, const schedule *s);

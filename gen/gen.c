@@ -139,7 +139,7 @@ static void prepare(lua_State *L, generation *g) {
   family_load_all(L, &g->families);
 }
 
-/* Takes the family asked for, or the first that can. */
+/* Takes the family asked for, or the first that can and does not yield, or the first that can. */
 static void choose(lua_State *L, generation *g) {
   char reason[256], reasons[GEN_MESSAGE_SIZE - 64] = "";
   if (g->request.family) {
@@ -155,12 +155,19 @@ static void choose(lua_State *L, generation *g) {
     const family *f = &g->families.items[n];
     if (g->request.dedicated && (f->nphases > 1 || !family_has_phase(f, g->request.phase)))
       continue;
-    if (ask(L, g, f, reason)) {
+    if (!ask(L, g, f, reason)) {
+      add_reason(reasons, sizeof reasons, f->name, reason);
+      continue;
+    }
+    if (!g->chosen)
+      g->chosen = f;
+    if (!family_yields(L, f)) {
       g->chosen = f;
       return;
     }
-    add_reason(reasons, sizeof reasons, f->name, reason);
   }
+  if (g->chosen)
+    return;
   host_raise(L, GEN_UNSUPPORTED, "no kernel family%s%s can do '%s': %s", g->request.dedicated ? " for " : "",
              g->request.dedicated ? g->request.phase : "", g->spec->name, reasons);
 }

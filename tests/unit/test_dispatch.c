@@ -122,30 +122,35 @@ static void a_family_that_cannot_says_why(void **state) {
   qkv_spec_free(s);
 }
 
-/* 16-bit numbers go to tensor cores; what those cannot take, to lanes. */
+/* 16-bit numbers go to tensor cores, but for a single row; what those cannot take, to lanes. */
 static void formats_have_their_families(void **state) {
   (void)state;
   static const struct {
-    const char *dim, *dtype, *family;
+    const char *dim, *dtype;
+    int64_t len_q;
+    const char *family;
   } rows[] = {
-      {"64", "f16", "attention_decode_sm80"},
-      {"64", "{q: bf16, kv: e4m3}", "attention_decode_sm80"},
-      {"64", "f32", "attention_decode_simt"},
-      {"64", "{q: bf16, kv: e5m2}", "attention_decode_simt"},
-      {"64", "{q: f32, kv: e4m3}", "attention_decode_simt"},
-      {"{qk: 576, v: 512}", "bf16", "attention_decode_simt"},
+      {"64", "f16", 0, "attention_decode_sm80"},
+      {"64", "f16", 1, "attention_decode_simt"},
+      {"64", "f16", 2, "attention_decode_sm80"},
+      {"64", "{q: bf16, kv: e4m3}", 0, "attention_decode_sm80"},
+      {"64", "{q: bf16, kv: e4m3}", 1, "attention_decode_sm80"},
+      {"64", "f32", 0, "attention_decode_simt"},
+      {"64", "{q: bf16, kv: e5m2}", 0, "attention_decode_simt"},
+      {"64", "{q: f32, kv: e4m3}", 0, "attention_decode_simt"},
+      {"{qk: 576, v: 512}", "bf16", 0, "attention_decode_simt"},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
     char yaml[256], reason[DISPATCH_REASON];
     qkv_spec *s;
     gen_kernel *few;
-    const gen_request request = {.arch = engine->arch};
+    const gen_request request = {.arch = engine->arch, .len_q = rows[n].len_q};
     snprintf(yaml, sizeof yaml, "qkvc: 1\nname: t\nattention: {heads: 2, dim: %s, dtype: %s}\nlayout: {kv: padded}\n",
              rows[n].dim, rows[n].dtype);
     need(qkv_spec_load(engine, yaml, &s));
     need(dispatch_render_decode(engine, s->parsed, &request, &few, reason));
     if (!few || strcmp(few->manifest.family, rows[n].family))
-      fail_msg("dim %s, dtype %s: %s, because '%s'", rows[n].dim, rows[n].dtype, few ? few->manifest.family : "none",
+      fail_msg("dim %s, dtype %s, len_q %d: %s, because '%s'", rows[n].dim, rows[n].dtype, (int)rows[n].len_q, few ? few->manifest.family : "none",
                reason);
     gen_kernel_free(few);
     qkv_spec_free(s);
