@@ -288,6 +288,7 @@ static void define_arch(const arch *a, lua_State *L) {
 static void define_request(const binding *b, lua_State *L) {
   lua_newtable(L);
   set_bool(L, "unaligned", b->request->unaligned);
+  set_bool(L, "dedicated", b->request->dedicated);
   binding_set_string(L, "phase", b->phase);
   set_int(L, "batch", b->request->batch);
   set_int(L, "len_q", b->request->len_q);

@@ -67,7 +67,9 @@ return {
   -- Measured on an H200: for one row the CUDA cores keep up with memory, and loads straight into registers read it
   -- faster (0.99 of a plain read, beside 0.93). For two rows it is even; for four they do not keep up. Where calls may
   -- have more queries, a tile of one row would read the keys again for each.
-  yields = function(v, request) return v.group * request.len_q == 1 and not is_bytes(v) end,
+  yields = function(v, request)
+    return v.group * request.len_q == 1 and not request.dedicated and not is_bytes(v)
+  end,
 
   axes = split.axes{
     {name = "tile_m", values = {16, 32, 48, 64, 80, 96, 112, 128},
