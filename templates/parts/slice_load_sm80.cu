@@ -2,6 +2,7 @@
 //%% registers.
 //% local bytes = kernel.layout.bytes -- of which K and V consist
 //% local ctype, chunk = bytes and "unsigned char" or "unsigned short", bytes and 16 or 8 -- elements of a copy
+//% local neighbours = arch.number >= 89 -- K's bytes become operands by pairs of neighbours, else even and odd ones
 //% local paged = variant.layout_kv == "paged"
 //% local one_page = paged and variant.page_size % schedule.tile_n == 0 -- holds all keys of a slice
 //% local several = schedule.row_warps > 1
@@ -44,8 +45,9 @@ static __device__ __forceinline__ void load_slice(
 }
 
 //% if bytes then
-// The rows' queries as mma operands: of row g and g + 8, columns 4 t, 4 t + 2, then 4 t + 1, 4 t + 3 of every 16, which
-// is the order that K's have.
+//%   local order = neighbours and "4 t, 4 t + 1, then 4 t + 2, 4 t + 3" or "4 t, 4 t + 2, then 4 t + 1, 4 t + 3"
+// The rows' queries as mma operands: of row g and g + 8, columns $(order) of every 16,
+// which is the order that K's have.
 //% else
 // The rows' queries as mma operands: of row g and g + 8, in columns 2 t and 2 t + 8 of every 16.
 //% end
@@ -64,8 +66,12 @@ static __device__ __forceinline__ void load_query_fragments(
 #pragma unroll
       for (int step = 0; step < QK_STEPS; ++step) {
         const uint2 four = exists ? *(const uint2 *)(from + 16 * step) : make_uint2(0, 0);
+        //% if neighbours then
+        fragments[r][step][half] = four.x, fragments[r][step][half + 2] = four.y;
+        //% else
         fragments[r][step][half] = (four.x & 0xffffu) | four.y << 16;
         fragments[r][step][half + 2] = four.x >> 16 | (four.y & 0xffff0000u);
+        //% end
       }
       //% else
 #pragma unroll
