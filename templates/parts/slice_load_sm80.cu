@@ -7,6 +7,7 @@
 //% local one_page = paged and variant.page_size % schedule.tile_n == 0 -- holds all keys of a slice
 //% local several = schedule.row_warps > 1
 //% local thread, threads = several and "thread" or "lane", several and "GROUP_THREADS" or "32"
+//% local share = 32 * schedule.row_warps -- threads of a slice
 //% local also = several and ", int thread" or ""
 //% local loads = {
 //%   {what = "keys", tensor = "k", row = "key_row", dim = "DIM_QK", pitch = "PITCH_K", offset = ""},
@@ -20,6 +21,8 @@ static __device__ __forceinline__ void load_slice(
   const work_item &work = walk.segment.work;
   const int key_begin = $(library("split").place("work", "walk.slice")) * TILE_N, valid = work.view.len_k - key_begin;
   //% for _, load in ipairs(loads) do
+  //%   local chunks = variant[load.dim:lower()] // chunk
+  //%   local rows = share % chunks == 0 and share // chunks or 0 -- that a copy of all threads takes; 0: parts of them
   { // $(load.what)
     constexpr int CHUNKS = $(load.dim) / $(chunk); // of 16 bytes in a row
     //% if one_page then
@@ -27,6 +30,28 @@ static __device__ __forceinline__ void load_slice(
     //% elseif not paged then
     const $(ctype) *from = p.$(load.tensor) + $(load.row)(p, work.view, key_begin, work.hk);
     //% end
+    //% if rows > 0 and schedule.tile_n % rows == 0 then
+    constexpr int ROWS = $(threads) / CHUNKS; // that a copy of all $(several and "threads" or "lanes") takes
+    const int row = $(thread) / CHUNKS, column = $(thread) % CHUNKS * $(chunk);
+    //%   local place = "row * " .. load.pitch .. " + column"
+    const unsigned place = to$(load.offset) + $(bytes and place or "(" .. place .. ") * 2");
+    //%   if one_page or not paged then
+    from += row * p.$(load.tensor)_stride_token + column;
+    //%   end
+#pragma unroll
+    for (int n = 0; n < TILE_N / ROWS; ++n) {
+      //%   if paged and not one_page then
+      const int page = shuffle_i32(walk.page, row + n * ROWS);
+      const $(ctype) *from =
+          p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row + n * ROWS, work.hk) + column;
+      //%   end
+      //%   local pitch = load.pitch .. (bytes and "" or " * 2")
+      cp_async_16_zfill(place + n * (ROWS * $(pitch)), from, row + n * ROWS < valid ? 16 : 0);
+      //%   if one_page or not paged then
+      from += ROWS * p.$(load.tensor)_stride_token;
+      //%   end
+    }
+    //% else
 #pragma unroll
     for (int n = 0; n < (TILE_N * CHUNKS + $(threads) - 1) / $(threads); ++n) {
       const int chunk = $(threads) * n + $(thread), row = chunk / CHUNKS, column = chunk % CHUNKS * $(chunk);
@@ -40,6 +65,7 @@ static __device__ __forceinline__ void load_slice(
       cp_async_16_zfill(to$(load.offset) + $(bytes and place or "(" .. place .. ") * 2"), from + $(step)column,
                         row < valid ? 16 : 0);
     }
+    //% end
   }
   //% end
 }

@@ -578,12 +578,14 @@ static __device__ __forceinline__ void load_slice(
   { // keys
     constexpr int CHUNKS = DIM_QK / 16; // of 16 bytes in a row
     const unsigned char *from = p.k + key_row_of_page(p, walk.page, key_begin, work.hk);
+    constexpr int ROWS = 32 / CHUNKS; // that a copy of all lanes takes
+    const int row = lane / CHUNKS, column = lane % CHUNKS * 16;
+    const unsigned place = to + row * PITCH_K + column;
+    from += row * p.k_stride_token + column;
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
-      const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 16;
-      if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + row * PITCH_K + column, from + row * p.k_stride_token + column,
-                        row < valid ? 16 : 0);
+    for (int n = 0; n < TILE_N / ROWS; ++n) {
+      cp_async_16_zfill(place + n * (ROWS * PITCH_K), from, row + n * ROWS < valid ? 16 : 0);
+      from += ROWS * p.k_stride_token;
     }
   }
   { // values
