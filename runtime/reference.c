@@ -29,8 +29,8 @@ static char *element(const qkv_tensor *t, int64_t offset) {
   return (char *)t->data + offset * dtype_size(t->dtype);
 }
 
-/* One stored number. The codes of e4m3 that mean NaN stand for what they would be among its numbers, +-480, as in the
- * kernels. */
+/* One stored number. The codes of e4m3 that mean NaN stand for what they would be among its numbers, +-480, as in
+ * kernels that do not convert by hardware. */
 static double load(const qkv_tensor *t, int64_t offset) {
   const double value = tensor_load(element(t, offset), t->dtype);
   return t->dtype == QKV_E4M3 && isnan(value) ? copysign(480, value) : value;

@@ -52,6 +52,13 @@ static inline uint16_t format_to_f16(float value) {
   return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+static inline float format_from_e4m3(uint8_t bits) {
+  uint32_t magnitude = bits & 0x7fu, sign = (bits & 0x80u) << 24;
+  if (magnitude == 0x7fu)
+    return format_float(sign | 0x7fc00000u);
+  return format_float(sign | magnitude << 20) * 0x1p+120f; /* the exponents' biases differ by 120 */
+}
+
 /* Saturates at 448, infinities too; there are none in this format. */
 static inline uint8_t format_to_e4m3(float value) {
   uint32_t bits = format_bits(value), sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu;

@@ -11,6 +11,7 @@
 //% local view = attention.view(mask, variant)
 //% local by_head = variant.mask_symbols.h or variant.mask_symbols.hk -- heads see different keys
 //% local scaled = variant.kv_scale == "per_head"
+//% local unscale = layout.bytes and variant.dtype_q == "bf16" -- queries in bf16 that become f16
 //% header()
 
 constexpr int HEADS_KV = $(variant.heads_kv);
@@ -75,6 +76,10 @@ constexpr int STAGED_ROWS = 8$(several and " * ROW_WARPS" or ""); // of the warp
 
 //% include "parts/slice_load_sm80.cu"
 
+//% if unscale then
+//% include "parts/query_f16_sm80.cu"
+
+//% end
 //% include(layout.bytes and "parts/slice_mma_bytes_sm80.cu" or "parts/tile_mma_sm80.cu")
 
 //% include "parts/tile_softmax.cu"
@@ -82,16 +87,22 @@ constexpr int STAGED_ROWS = 8$(several and " * ROW_WARPS" or ""); // of the warp
 //% include "parts/split_merge.cu"
 
 //% include "parts/split_merge_sm80.cu"
-//% if scaled then
+//% if scaled or unscale then
 
+//%   if unscale then
+// The products of Q as it was scaled$(scaled and " and K as it is stored" or "") become those of Q and K.
+static __device__ __forceinline__ void scale_products(
+    float (&scores)[ROW_TILES][N_TILES][4], const float (&unscale)[ROW_TILES][2]) {
+//%   else
 // The products of K as it is stored become those of K.
 static __device__ __forceinline__ void scale_products(float (&scores)[ROW_TILES][N_TILES][4], float k_scale) {
+//%   end
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) scores[r][n][e] *= k_scale;
+      for (int e = 0; e < 4; ++e) scores[r][n][e] *= $(unscale and "unscale[r][e / 2]" or "k_scale");
 }
 //% end
 
@@ -138,6 +149,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     //% if scaled then
     const float k_scale = p.k_scale[work.hk * p.k_scale_stride_head];
     //% end
+    //% if unscale then
+    float unscale[ROW_TILES][2];
+    scale_queries(query, unscale$(scaled and ", k_scale" or ""));
+    //% end
 
     for (int slice = segment.begin + $(group); slice < segment.end; slice += KEY_WARPS) {
       cp_async_wait_$(schedule.stages - 2)(); // this thread's part of the slice has landed
@@ -154,8 +169,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 
       float scores[ROW_TILES][N_TILES][4];
       multiply_query_key(scores, query, key, lane);
-      //% if scaled then
-      scale_products(scores, k_scale);
+      //% if scaled or unscale then
+      scale_products(scores, $(unscale and "unscale" or "k_scale"));
       //% end
       //% if score.shifts then
       float shift[ROW_TILES][2];

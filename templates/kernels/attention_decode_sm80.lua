@@ -11,7 +11,7 @@ local split = library("split")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
 
--- Keys and values of one byte stay so in shared memory; the products take them as numbers of the queries' format.
+-- Keys and values of one byte stay so in shared memory; the products take them, and the queries, as f16.
 local function is_bytes(v) return v.dtype_kv == "e4m3" end
 
 -- Row pitch in elements of a slice in shared memory: an odd number of 16-byte chunks, so that the eight rows of an
@@ -26,6 +26,7 @@ local function layout(v, s)
   m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
   m.bytes = is_bytes(v)
   m.element_bytes = m.bytes and 1 or 2 -- of K and V
+  m.headroom = m.bytes and 7 or 0 -- of P in f16, above what that holds least
   m.pitch_k = pitch(m.dim_qk, m.element_bytes)
   m.pitch_v = pitch(v.dim_v, m.element_bytes)
   m.k_bytes = s.tile_n * m.pitch_k * m.element_bytes

@@ -15,7 +15,7 @@ local function pitch(dim)
 end
 
 local function layout(v, s)
-  local m = {packed = false, flat = false, parts = 0, q_resident = s.q_registers == 1}
+  local m = {packed = false, flat = false, parts = 0, headroom = 0, q_resident = s.q_registers == 1}
   m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
   m.pitch_k = pitch(m.dim_qk)
   m.pitch_v = pitch(v.dim_v)

@@ -39,7 +39,7 @@ local function budget(warpgroups, parts)
 end
 
 local function layout(v, s)
-  local m = {qk = panels(v.dim_qk), v = panels(v.dim_v), tile_m = 64 * s.warpgroups}
+  local m = {qk = panels(v.dim_qk), v = panels(v.dim_v), tile_m = 64 * s.warpgroups, headroom = 0}
   m.packed, m.flat = s.pack == 1, false
   m.queries = m.packed and m.tile_m // v.group or m.tile_m -- of a tile
   m.idle_rows = m.packed and m.tile_m - m.queries * v.group or 0

@@ -1,15 +1,19 @@
 //%% The two matrix products of a slice of e4m3 keys and values: bytes from shared memory through ldmatrix, which moves
-//%% pairs of them, become operands of the queries' format on the way. Every lane splits what it receives into even and
-//%% odd bytes, and nothing moves between lanes:
+//%% pairs of them, become f16 operands on the way. Every lane splits what it receives, and nothing moves between lanes:
 //%%
 //%% K: of 16 dimensions of key g, lane (g, t) has 4 t ... 4 t + 3. The order of dimensions in a product is free: the
-//%% operand's places 2 t, 2 t + 1, 2 t + 8, 2 t + 9 hold 4 t, 4 t + 2, 4 t + 1, 4 t + 3, and those of Q, too.
+//%% operand's places 2 t, 2 t + 1, 2 t + 8, 2 t + 9 hold these four in the order that is made with the least effort,
+//%% and those of Q, too (parts/slice_load_sm80.cu).
 //%% V: of 16 dimensions of keys 2 t and 2 t + 1, lane (g, t) has 2 g and 2 g + 1. Column g of the output's tile of 8 is
 //%% dimension 2 g, of the next tile 2 g + 1: after the products a lane holds dimensions 4 t ... 4 t + 3 of its rows.
-//% local mma = "mma_m16n8k16_" .. variant.dtype_q
-//% local pack = "pack_" .. variant.dtype_q .. "x2"
-//% local even = "e4m3x4_even_to_" .. variant.dtype_q .. "x2"
-//% local odd = "e4m3x4_odd_to_" .. variant.dtype_q .. "x2"
+//%%
+//%% Operands are f16 whatever the queries are, since hardware makes that of e4m3, and not bf16. P is at most 2^15, and
+//%% 2^7 or more for some key of every row (parts/tile_softmax.cu). f16 keeps 11 bits of it down to 2^-14 and multiples
+//%% of 2^-24 below: a weight is off by 2^-12 of itself or by 2^-32 of the row's greatest, where bf16's is by 2^-9 of
+//%% itself.
+//% local hardware = arch.number >= 89 -- converts neighbours
+//% local first = hardware and "e4m3x4_low_to_f16x2" or "e4m3x4_even_to_f16x2"
+//% local second = hardware and "e4m3x4_high_to_f16x2" or "e4m3x4_odd_to_f16x2"
 // Row and first byte that this lane addresses when four matrices of 8 rows by 16 bytes are loaded: two below each
 // other, then two to their right (V); or two beside each other, then two below (K).
 static __device__ __forceinline__ int block_row(int lane) { return lane % 16; }
@@ -21,9 +25,9 @@ static __device__ __forceinline__ int key_block_byte(int lane) { return lane / 8
 static __device__ __forceinline__ void multiply_query_bytes(
     float (&scores)[ROW_TILES][N_TILES][4], const unsigned (&query)[ROW_TILES][QK_STEPS][4], unsigned key, int n,
     int step) {
-  const unsigned low = $(even)(key), high = $(odd)(key);
+  const unsigned low = $(first)(key), high = $(second)(key);
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r) $(mma)(scores[r][n], query[r][step], low, high);
+  for (int r = 0; r < ROW_TILES; ++r) mma_m16n8k16_f16(scores[r][n], query[r][step], low, high);
 }
 
 // scores = Q K^T for the warp's rows and the slice's keys.
@@ -63,16 +67,19 @@ static __device__ __forceinline__ void multiply_query_key(
 static __device__ __forceinline__ void multiply_probability_bytes(
     float (&output)[ROW_TILES][V_TILES][4], const unsigned (&rows)[ROW_TILES][4], unsigned upper, unsigned lower,
     int n) {
-  const unsigned even[2] = {$(even)(upper), $(even)(lower)};
-  const unsigned odd[2] = {$(odd)(upper), $(odd)(lower)};
+  //% if hardware then
+  upper = permute_bytes(upper, 0, 0x3120), lower = permute_bytes(lower, 0, 0x3120); // even ones first
+  //% end
+  const unsigned even[2] = {$(first)(upper), $(first)(lower)};
+  const unsigned odd[2] = {$(second)(upper), $(second)(lower)};
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
-    $(mma)(output[r][n], rows[r], even[0], even[1]);
-    $(mma)(output[r][n + 1], rows[r], odd[0], odd[1]);
+    mma_m16n8k16_f16(output[r][n], rows[r], even[0], even[1]);
+    mma_m16n8k16_f16(output[r][n + 1], rows[r], odd[0], odd[1]);
   }
 }
 
-// output += P V. The scores' fragments, rounded to 16 bits, are P's operands as they stand.
+// output += P V. The scores' fragments, rounded to f16, are P's operands as they stand.
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], const float (&probabilities)[ROW_TILES][N_TILES][4], unsigned shared_v,
     int lane) {
@@ -84,10 +91,10 @@ static __device__ __forceinline__ void multiply_probability_value(
     for (int r = 0; r < ROW_TILES; ++r) {
       const float(&left)[4] = probabilities[r][2 * step];
       const float(&right)[4] = probabilities[r][2 * step + 1];
-      rows[r][0] = $(pack)(left[0], left[1]);
-      rows[r][1] = $(pack)(left[2], left[3]);
-      rows[r][2] = $(pack)(right[0], right[1]);
-      rows[r][3] = $(pack)(right[2], right[3]);
+      rows[r][0] = pack_f16x2(left[0], left[1]);
+      rows[r][1] = pack_f16x2(left[2], left[3]);
+      rows[r][2] = pack_f16x2(right[0], right[1]);
+      rows[r][3] = pack_f16x2(right[2], right[3]);
     }
 #pragma unroll
     for (int n = 0; n + 3 < V_TILES; n += 4) { // 32 dimensions

@@ -6,6 +6,7 @@
 //% local cap = variant.softcap > 0 and (" with s capped at %g"):format(variant.softcap) or ""
 //% local shift_parameter = score.shifts and " const float (&shift)[ROW_TILES][2]," or ""
 //% local packed = kernel.layout.packed
+//% local headroom = kernel.layout.headroom -- powers of 2 between 1 and the probability of a row's maximum
 //% local at_row = packed and "\npacked_row warp_row," or " int warp_row," -- of a parameter list
 //% local view = attention.view(mask, variant)
 //% local where = at_row .. (view.also ~= "" and "\n" or " ") .. view.parameter .. "," -- likewise, and the place
@@ -242,9 +243,13 @@ $(indent)[[maybe_unused]] const int q = i + $(position);
   //% end
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
-// by more than SLACK, so probabilities stay under 2^$(schedule.slack) and most tiles leave the output alone.
-//% local slack = schedule.slack / (score.factor * attention.log2e)
-constexpr float SLACK = $(f32(math.min(slack, 0x1.fffffep127)));
+// by more than SLACK, so probabilities stay under 2^$(schedule.slack + headroom) and most tiles leave the output alone.
+//% local function in_scores(powers) return f32(math.min(powers / (score.factor * attention.log2e), 0x1.fffffep127)) end
+constexpr float SLACK = $(in_scores(schedule.slack + headroom));
+//% if headroom > 0 then
+// It moves to so much below the maximum, whose probability is then 2^$(headroom).
+constexpr float HEADROOM = $(in_scores(headroom));
+//% end
 //% if not score.bounded then
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
@@ -298,7 +303,11 @@ static __device__ __forceinline__ bool move_references(
       for (int n = 1; n < N_TILES; ++n)
         x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
       maximum[r][half] = fmaxf(x, y)$(score.shifts and " + shift[r][half]" or "");
+      //% if headroom > 0 then
+      grows |= maximum[r][half] - rows.reference[r][half] > SLACK; // P's format has no room for a rounded sum
+      //% else
       grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
+      //% end
     }
   if (!vote_any(grows)) return false;
   //% if not score.bounded then
@@ -312,7 +321,11 @@ static __device__ __forceinline__ bool move_references(
       x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
       x = fmaxf(x, shuffle_xor_f32(x, 2));
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
+      //% if headroom > 0 then
+      const float before = rows.reference[r][half], reference = x - before > SLACK ? x - HEADROOM : before;
+      //% else
       const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
+      //% end
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
       rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
       rows.reference[r][half] = reference;

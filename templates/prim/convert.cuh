@@ -32,6 +32,17 @@ static __device__ __forceinline__ float f16_to_f32(unsigned short bits) {
   return value;
 }
 //% end)
+//% for part, halves in pairs{low = "half, _", high = "_, half"} do
+//%   piece("e4m3x4_" .. part .. "_to_f16x2", function()
+//%     local which = part == "low" and "lower" or "upper"
+// cvt.rn.f16x2.e4m3x2 of the $(which) two bytes: exact; NaN stays NaN. | one thread | sm_89
+static __device__ __forceinline__ unsigned e4m3x4_$(part)_to_f16x2(unsigned bytes) {
+  unsigned pair;
+  asm("{.reg .b16 half; mov.b32 {$(halves)}, %1; cvt.rn.f16x2.e4m3x2 %0, half;}" : "=r"(pair) : "r"(bytes));
+  return pair;
+}
+//%   end)
+//% end
 //% piece("pack_e4m3x2", function()
 // cvt.rn.satfinite.e4m3x2.f32: low in the lower byte; what is beyond 448 becomes 448. | one thread | sm_89
 static __device__ __forceinline__ unsigned short pack_e4m3x2(float low, float high) {

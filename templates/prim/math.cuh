@@ -42,6 +42,14 @@ static __device__ __forceinline__ float $(name)_approx(float x) {
 }
 //%   end)
 //% end
+//% piece("permute_bytes", function()
+// prmt.b32: byte n of the result is number selector >> 4 n & 7 of low's, then high's. | one thread | sm_80
+static __device__ __forceinline__ unsigned permute_bytes(unsigned low, unsigned high, unsigned selector) {
+  unsigned bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
+  return bytes;
+}
+//% end)
 //% piece("population_count", function()
 // popc.b32: the number of set bits. | one thread | sm_80
 static __device__ __forceinline__ int population_count(unsigned x) {
@@ -58,13 +66,11 @@ static __device__ __forceinline__ int leading_zeros(unsigned x) {
   return count;
 }
 //% end)
-//% for _, format in ipairs{"bf16", "f16"} do
-//%   piece("mul_" .. format .. "x2", function()
-// fma.rn.$(format)x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
-static __device__ __forceinline__ unsigned mul_$(format)x2(unsigned a, unsigned b) {
+//% piece("mul_f16x2", function()
+// fma.rn.f16x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
+static __device__ __forceinline__ unsigned mul_f16x2(unsigned a, unsigned b) {
   unsigned product;
-  asm("fma.rn.$(format)x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
-//%   end)
-//% end
+//% end)

@@ -76,15 +76,17 @@ extern "C" __global__ void functions(const __grid_constant__ qkv_params p) {
   out[6] = bf16_to_f32(f32_to_bf16(x)); out[7] = f16_to_f32(f32_to_f16(x));
 }
 
-// Of four e4m3 bytes: the first as f32, also as an e5m2; pairs of both formats; and the product of two pairs.
+// Of four e4m3 bytes: the first as f32, also as an e5m2; pairs in f16, the product of two
+// pairs; and other orders of them and their complements.
 extern "C" __global__ void bytes(const __grid_constant__ qkv_params p) {
   int t = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned four = ((const unsigned *)p.in)[t], *out = (unsigned *)p.out + 8 * t;
   out[0] = __float_as_uint(e4m3_to_f32((unsigned char)four));
   out[1] = __float_as_uint(e5m2_to_f32((unsigned char)four));
-  out[2] = e4m3x4_even_to_bf16x2(four), out[3] = e4m3x4_odd_to_bf16x2(four);
-  out[4] = e4m3x4_even_to_f16x2(four), out[5] = e4m3x4_odd_to_f16x2(four);
-  out[6] = mul_bf16x2(out[2], out[3]), out[7] = mul_f16x2(out[4], out[5]);
+  out[2] = e4m3x4_even_to_f16x2(four), out[3] = e4m3x4_odd_to_f16x2(four);
+  out[4] = mul_f16x2(out[2], out[3]);
+  out[5] = permute_bytes(four, ~four, 0x3120), out[6] = permute_bytes(four, ~four, four & 0x7777u);
+  out[7] = permute_bytes(four, ~four, four >> 16 & 0x7777u);
 }
 
 extern "C" __global__ void tangents(const __grid_constant__ qkv_params p) {

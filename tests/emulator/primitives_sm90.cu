@@ -81,6 +81,12 @@ extern "C" __global__ void bytes_out(const __grid_constant__ qkv_params p) {
   ((unsigned *)p.out)[t] = pack_e4m3x2(x, -0.5f * x);
 }
 
+extern "C" __global__ void bytes_in(const __grid_constant__ qkv_params p) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x;
+  unsigned four = ((const unsigned *)p.in)[t], *out = (unsigned *)p.out + 2 * t;
+  out[0] = e4m3x4_low_to_f16x2(four), out[1] = e4m3x4_high_to_f16x2(four);
+}
+
 extern "C" __global__ void odds(const __grid_constant__ qkv_params p) {
   unsigned char *shared = shared_arena();
   unsigned mbar = smem_addr(shared), gate = mbar + 8;
@@ -211,5 +217,6 @@ QKV_EMU_ENTRY(box_out)
 QKV_EMU_ENTRY(matrix_store)
 QKV_EMU_ENTRY(hand_over)
 QKV_EMU_ENTRY(bytes_out)
+QKV_EMU_ENTRY(bytes_in)
 QKV_EMU_ENTRY(odds)
 QKV_EMU_ENTRY(two_groups)

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "emu/formats.h"
+#include "reference.h"
 
 static int setup(void **state) {
   (void)state;
@@ -335,11 +336,33 @@ static void test_odds(void **state) {
   }
 }
 
+/* Every pair of codes of e4m3, against the definition of the format. */
+static void test_bytes_in(void **state) {
+  (void)state;
+  static unsigned char in[65536][2];
+  static uint16_t out[65536][2];
+  fixture f = fixture_open(0);
+  for (int i = 0; i < 65536; i++)
+    in[i][0] = (unsigned char)i, in[i][1] = (unsigned char)(i >> 8);
+  sm90_params p = {.in = fixture_upload(&f, in, sizeof in), .out = fixture_upload(&f, NULL, sizeof out)};
+  if (sm90_launch(&f, "bytes_in", 256, 128, 0, &p))
+    fail_msg("%s", error_message());
+  assert_int_equal(device_emu.copy_to_host(f.d, out, p.out, sizeof out), QKV_OK);
+  for (int i = 0; i < 65536; i++)
+    for (int n = 0; n < 2; n++) {
+      const double value = tensor_load(&in[i][n], QKV_E4M3);
+      const uint16_t expected = isnan(value) ? 0x7fff : format_to_f16((float)value);
+      if (out[i][n] != expected)
+        fail_msg("byte %02x is %04x", in[i][n], (unsigned)out[i][n]);
+    }
+  fixture_close(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_boxes),      cmocka_unit_test(test_map_limits), cmocka_unit_test(test_wgmma),
       cmocka_unit_test(test_two_groups), cmocka_unit_test(test_stmatrix),   cmocka_unit_test(test_bar_arrive),
-      cmocka_unit_test(test_odds),
+      cmocka_unit_test(test_odds),       cmocka_unit_test(test_bytes_in),
   };
   int failures = cmocka_run_group_tests(tests, setup, NULL);
   image_free(&fixture_image);

@@ -540,23 +540,27 @@ static __device__ __forceinline__ void load_slice(
   { // keys
     constexpr int CHUNKS = DIM_QK / 8; // of 16 bytes in a row
     const unsigned short *from = p.k + key_row_of_page(p, walk.page, key_begin, work.hk);
+    constexpr int ROWS = 32 / CHUNKS; // that a copy of all lanes takes
+    const int row = lane / CHUNKS, column = lane % CHUNKS * 8;
+    const unsigned place = to + (row * PITCH_K + column) * 2;
+    from += row * p.k_stride_token + column;
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
-      const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
-      if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + (row * PITCH_K + column) * 2, from + row * p.k_stride_token + column,
-                        row < valid ? 16 : 0);
+    for (int n = 0; n < TILE_N / ROWS; ++n) {
+      cp_async_16_zfill(place + n * (ROWS * PITCH_K * 2), from, row + n * ROWS < valid ? 16 : 0);
+      from += ROWS * p.k_stride_token;
     }
   }
   { // values
     constexpr int CHUNKS = DIM_V / 8; // of 16 bytes in a row
     const unsigned short *from = p.v + value_row_of_page(p, walk.page, key_begin, work.hk);
+    constexpr int ROWS = 32 / CHUNKS; // that a copy of all lanes takes
+    const int row = lane / CHUNKS, column = lane % CHUNKS * 8;
+    const unsigned place = to + K_BYTES + (row * PITCH_V + column) * 2;
+    from += row * p.v_stride_token + column;
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
-      const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 8;
-      if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + K_BYTES + (row * PITCH_V + column) * 2, from + row * p.v_stride_token + column,
-                        row < valid ? 16 : 0);
+    for (int n = 0; n < TILE_N / ROWS; ++n) {
+      cp_async_16_zfill(place + n * (ROWS * PITCH_V * 2), from, row + n * ROWS < valid ? 16 : 0);
+      from += ROWS * p.v_stride_token;
     }
   }
 }

@@ -147,18 +147,18 @@ static __device__ __forceinline__ float log2_approx(float x) {
   return y;
 }
 
-// mma.sync.m16n8k16.f32.bf16: d += a b. | whole warp | sm_80
-static __device__ __forceinline__ void mma_m16n8k16_bf16(float *d, const unsigned *a, unsigned b0, unsigned b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+// mma.sync.m16n8k16.f32.f16: d += a b. | whole warp | sm_80
+static __device__ __forceinline__ void mma_m16n8k16_f16(float *d, const unsigned *a, unsigned b0, unsigned b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// fma.rn.bf16x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
-static __device__ __forceinline__ unsigned mul_bf16x2(unsigned a, unsigned b) {
+// fma.rn.f16x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
+static __device__ __forceinline__ unsigned mul_f16x2(unsigned a, unsigned b) {
   unsigned product;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
 
@@ -166,6 +166,13 @@ static __device__ __forceinline__ unsigned mul_bf16x2(unsigned a, unsigned b) {
 static __device__ __forceinline__ unsigned pack_bf16x2(float low, float high) {
   unsigned packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// cvt.rn.f16x2.f32: low in the lower half. | one thread | sm_80
+static __device__ __forceinline__ unsigned pack_f16x2(float low, float high) {
+  unsigned packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
   return packed;
 }
 
@@ -243,13 +250,13 @@ static __device__ __forceinline__ int min_i32(int a, int b) { return a < b ? a :
 static __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
 // Bytes 0 and 2 of four e4m3. Exact; NaN gives 480.
-static __device__ __forceinline__ unsigned e4m3x4_even_to_bf16x2(unsigned bytes) {
-  return mul_bf16x2((bytes << 4 & 0x07f007f0u) | (bytes << 8 & 0x80008000u), 0x7b807b80u); // 2^120
+static __device__ __forceinline__ unsigned e4m3x4_even_to_f16x2(unsigned bytes) {
+  return mul_f16x2((bytes << 7 & 0x3f803f80u) | (bytes << 8 & 0x80008000u), 0x5c005c00u); // 2^8
 }
 
 // Bytes 1 and 3 of four e4m3. Exact; NaN gives 480.
-static __device__ __forceinline__ unsigned e4m3x4_odd_to_bf16x2(unsigned bytes) {
-  return mul_bf16x2((bytes >> 4 & 0x07f007f0u) | (bytes & 0x80008000u), 0x7b807b80u); // 2^120
+static __device__ __forceinline__ unsigned e4m3x4_odd_to_f16x2(unsigned bytes) {
+  return mul_f16x2((bytes >> 1 & 0x3f803f80u) | (bytes & 0x80008000u), 0x5c005c00u); // 2^8
 }
 
 // Filled by the runtime in this order with natural alignment. Strides count elements.
@@ -566,12 +573,14 @@ static __device__ __forceinline__ void load_slice(
   { // keys
     constexpr int CHUNKS = DIM_QK / 16; // of 16 bytes in a row
     const unsigned char *from = p.k + key_row_of_page(p, walk.page, key_begin, work.hk);
+    constexpr int ROWS = 32 / CHUNKS; // that a copy of all lanes takes
+    const int row = lane / CHUNKS, column = lane % CHUNKS * 16;
+    const unsigned place = to + row * PITCH_K + column;
+    from += row * p.k_stride_token + column;
 #pragma unroll
-    for (int n = 0; n < (TILE_N * CHUNKS + 32 - 1) / 32; ++n) {
-      const int chunk = 32 * n + lane, row = chunk / CHUNKS, column = chunk % CHUNKS * 16;
-      if (TILE_N * CHUNKS % 32 != 0 && row >= TILE_N) break;
-      cp_async_16_zfill(to + row * PITCH_K + column, from + row * p.k_stride_token + column,
-                        row < valid ? 16 : 0);
+    for (int n = 0; n < TILE_N / ROWS; ++n) {
+      cp_async_16_zfill(place + n * (ROWS * PITCH_K), from, row + n * ROWS < valid ? 16 : 0);
+      from += ROWS * p.k_stride_token;
     }
   }
   { // values
@@ -587,8 +596,8 @@ static __device__ __forceinline__ void load_slice(
   }
 }
 
-// The rows' queries as mma operands: of row g and g + 8, columns 4 t, 4 t + 2, then 4 t + 1, 4 t + 3 of every 16, which
-// is the order that K's have.
+// The rows' queries as mma operands: of row g and g + 8, columns 4 t, 4 t + 2, then 4 t + 1, 4 t + 3 of every 16,
+// which is the order that K's have.
 static __device__ __forceinline__ void load_query_fragments(
     const qkv_params &p, unsigned (&fragments)[ROW_TILES][QK_STEPS][4], const work_item &work, packed_row first_row,
     int lane) {
@@ -609,6 +618,39 @@ static __device__ __forceinline__ void load_query_fragments(
     }
 }
 
+// Rows of bf16 become f16, each times a power of 2; its inverse times k_scale, `unscale`, takes their products with K
+// as it is stored to those of Q and K.
+static __device__ __forceinline__ void scale_queries(
+    unsigned (&fragments)[ROW_TILES][QK_STEPS][4], float (&unscale)[ROW_TILES][2], float k_scale) {
+#pragma unroll
+  for (int r = 0; r < ROW_TILES; ++r)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float greatest = 0.0f; // only its exponent counts: the upper of a pair may keep the lower's bits
+#pragma unroll
+      for (int step = 0; step < QK_STEPS; ++step)
+#pragma unroll
+        for (int right = 0; right < 2; ++right) {
+          const unsigned pair = fragments[r][step][half + 2 * right];
+          greatest = fmaxf(greatest, fabsf(__uint_as_float(pair)));
+          greatest = fmaxf(greatest, fabsf(__uint_as_float(pair << 16)));
+        }
+      greatest = fmaxf(greatest, shuffle_xor_f32(greatest, 1)); // the four lanes of a row
+      greatest = fmaxf(greatest, shuffle_xor_f32(greatest, 2));
+      // Of 2^14 over the greatest's power of 2; at most 253, so that the inverse is a normal number, too.
+      const unsigned exponent = min(127 + 14 + 127 - (__float_as_uint(greatest) >> 23), 253u);
+      const float scale = __uint_as_float(exponent << 23);
+      unscale[r][half] = __uint_as_float((254 - exponent) << 23) * k_scale;
+#pragma unroll
+      for (int step = 0; step < QK_STEPS; ++step)
+#pragma unroll
+        for (int right = 0; right < 2; ++right) {
+          unsigned &pair = fragments[r][step][half + 2 * right];
+          pair = pack_f16x2(__uint_as_float(pair << 16) * scale, __uint_as_float(pair & 0xffff0000u) * scale);
+        }
+    }
+}
+
 // Row and first byte that this lane addresses when four matrices of 8 rows by 16 bytes are loaded: two below each
 // other, then two to their right (V); or two beside each other, then two below (K).
 static __device__ __forceinline__ int block_row(int lane) { return lane % 16; }
@@ -620,9 +662,9 @@ static __device__ __forceinline__ int key_block_byte(int lane) { return lane / 8
 static __device__ __forceinline__ void multiply_query_bytes(
     float (&scores)[ROW_TILES][N_TILES][4], const unsigned (&query)[ROW_TILES][QK_STEPS][4], unsigned key, int n,
     int step) {
-  const unsigned low = e4m3x4_even_to_bf16x2(key), high = e4m3x4_odd_to_bf16x2(key);
+  const unsigned low = e4m3x4_even_to_f16x2(key), high = e4m3x4_odd_to_f16x2(key);
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r) mma_m16n8k16_bf16(scores[r][n], query[r][step], low, high);
+  for (int r = 0; r < ROW_TILES; ++r) mma_m16n8k16_f16(scores[r][n], query[r][step], low, high);
 }
 
 // scores = Q K^T for the warp's rows and the slice's keys.
@@ -653,16 +695,16 @@ static __device__ __forceinline__ void multiply_query_key(
 static __device__ __forceinline__ void multiply_probability_bytes(
     float (&output)[ROW_TILES][V_TILES][4], const unsigned (&rows)[ROW_TILES][4], unsigned upper, unsigned lower,
     int n) {
-  const unsigned even[2] = {e4m3x4_even_to_bf16x2(upper), e4m3x4_even_to_bf16x2(lower)};
-  const unsigned odd[2] = {e4m3x4_odd_to_bf16x2(upper), e4m3x4_odd_to_bf16x2(lower)};
+  const unsigned even[2] = {e4m3x4_even_to_f16x2(upper), e4m3x4_even_to_f16x2(lower)};
+  const unsigned odd[2] = {e4m3x4_odd_to_f16x2(upper), e4m3x4_odd_to_f16x2(lower)};
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r) {
-    mma_m16n8k16_bf16(output[r][n], rows[r], even[0], even[1]);
-    mma_m16n8k16_bf16(output[r][n + 1], rows[r], odd[0], odd[1]);
+    mma_m16n8k16_f16(output[r][n], rows[r], even[0], even[1]);
+    mma_m16n8k16_f16(output[r][n + 1], rows[r], odd[0], odd[1]);
   }
 }
 
-// output += P V. The scores' fragments, rounded to 16 bits, are P's operands as they stand.
+// output += P V. The scores' fragments, rounded to f16, are P's operands as they stand.
 static __device__ __forceinline__ void multiply_probability_value(
     float (&output)[ROW_TILES][V_TILES][4], const float (&probabilities)[ROW_TILES][N_TILES][4], unsigned shared_v,
     int lane) {
@@ -674,10 +716,10 @@ static __device__ __forceinline__ void multiply_probability_value(
     for (int r = 0; r < ROW_TILES; ++r) {
       const float(&left)[4] = probabilities[r][2 * step];
       const float(&right)[4] = probabilities[r][2 * step + 1];
-      rows[r][0] = pack_bf16x2(left[0], left[1]);
-      rows[r][1] = pack_bf16x2(left[2], left[3]);
-      rows[r][2] = pack_bf16x2(right[0], right[1]);
-      rows[r][3] = pack_bf16x2(right[2], right[3]);
+      rows[r][0] = pack_f16x2(left[0], left[1]);
+      rows[r][1] = pack_f16x2(left[2], left[3]);
+      rows[r][2] = pack_f16x2(right[0], right[1]);
+      rows[r][3] = pack_f16x2(right[2], right[3]);
     }
 #pragma unroll
     for (int n = 0; n + 3 < V_TILES; n += 4) { // 32 dimensions
@@ -717,8 +759,10 @@ static __device__ __forceinline__ void mask_scores(
 }
 
 // What a row's exponentials are relative to: a score close to its maximum so far. It moves only when a score exceeds it
-// by more than SLACK, so probabilities stay under 2^8 and most tiles leave the output alone.
-constexpr float SLACK = 0x1.62e43p+5f;
+// by more than SLACK, so probabilities stay under 2^15 and most tiles leave the output alone.
+constexpr float SLACK = 0x1.4cb5ecp+6f;
+// It moves to so much below the maximum, whose probability is then 2^7.
+constexpr float HEADROOM = 0x1.3687aap+5f;
 // Above it the rounding of reference * EXP2_SCALE could be off by more than a factor of 2 in the exponential.
 constexpr float EXACT_LIMIT = 0x1p+24f;
 static __device__ __forceinline__ bool is_large(float reference) {
@@ -766,7 +810,7 @@ static __device__ __forceinline__ bool move_references(
       for (int n = 1; n < N_TILES; ++n)
         x = fmaxf(x, scores[r][n][2 * half]), y = fmaxf(y, scores[r][n][2 * half + 1]);
       maximum[r][half] = fmaxf(x, y);
-      grows |= maximum[r][half] > rows.reference[r][half] + SLACK;
+      grows |= maximum[r][half] - rows.reference[r][half] > SLACK; // P's format has no room for a rounded sum
     }
   if (!vote_any(grows)) return false;
   bool large = false;
@@ -778,7 +822,7 @@ static __device__ __forceinline__ bool move_references(
       x = fmaxf(x, shuffle_xor_f32(x, 1)); // the four lanes of a row
       x = fmaxf(x, shuffle_xor_f32(x, 2));
       // Only a row that asks for it moves: its bits must not depend on the other rows of the warp.
-      const float before = rows.reference[r][half], reference = x > before + SLACK ? x : before;
+      const float before = rows.reference[r][half], reference = x - before > SLACK ? x - HEADROOM : before;
       const float stand_in = reference == minus_infinity() ? 0.0f : reference;
       rescale[r][half] = exp2_approx((before - stand_in) * EXP2_SCALE);
       rows.reference[r][half] = reference;
@@ -1011,14 +1055,15 @@ static __device__ __forceinline__ void merge(
   if (shares.parts > 1) merge_blocks(p, work, shares);
 }
 
-// The products of K as it is stored become those of K.
-static __device__ __forceinline__ void scale_products(float (&scores)[ROW_TILES][N_TILES][4], float k_scale) {
+// The products of Q as it was scaled and K as it is stored become those of Q and K.
+static __device__ __forceinline__ void scale_products(
+    float (&scores)[ROW_TILES][N_TILES][4], const float (&unscale)[ROW_TILES][2]) {
 #pragma unroll
   for (int r = 0; r < ROW_TILES; ++r)
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) scores[r][n][e] *= k_scale;
+      for (int e = 0; e < 4; ++e) scores[r][n][e] *= unscale[r][e / 2];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(const __grid_constant__ qkv_params p) {
@@ -1048,6 +1093,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
     clear_output(output);
     start_rows(rows);
     const float k_scale = p.k_scale[work.hk * p.k_scale_stride_head];
+    float unscale[ROW_TILES][2];
+    scale_queries(query, unscale, k_scale);
 
     for (int slice = segment.begin + warp; slice < segment.end; slice += KEY_WARPS) {
       cp_async_wait_3(); // this thread's part of the slice has landed
@@ -1060,7 +1107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 
       float scores[ROW_TILES][N_TILES][4];
       multiply_query_key(scores, query, key, lane);
-      scale_products(scores, k_scale);
+      scale_products(scores, unscale);
       if (slice < work.tiles.free_begin || slice >= work.tiles.free_end)
         mask_scores(scores, p, slice, first_row, view, h, work.hk, work.b, lane);
       float rescale[ROW_TILES][2];

@@ -161,6 +161,16 @@ static void make_bytes_out(problem *p, int number, uint64_t *random) {
   add_buffer(p, 4 * ARGUMENTS, ALL(EXACT, 0));
 }
 
+/* All pairs of codes. */
+static void make_bytes_in(problem *p, int number, uint64_t *random) {
+  (void)number, (void)random;
+  set_launch(p, "bytes_in", 256, 128, 0);
+  unsigned char *in = add_buffer(p, 2 * 65536, ALL(EXACT, 0));
+  for (int i = 0; i < 65536; i++)
+    in[2 * i] = (unsigned char)i, in[2 * i + 1] = (unsigned char)(i >> 8);
+  add_buffer(p, 4 * 65536, ALL(EXACT, 0));
+}
+
 static void make_relay(problem *p, int number, uint64_t *random) {
   (void)number, (void)random;
   set_launch(p, "relay", 1, 128, 256);
@@ -377,6 +387,7 @@ const problem_family families[] = {
     {"matrix_store", SOURCE_SM90, 8, make_matrix_store},
     {"hand_over", SOURCE_SM90, 3, make_hand_over},
     {"bytes_out", SOURCE_SM90, 3 + 16, make_bytes_out},
+    {"bytes_in", SOURCE_SM90, 1, make_bytes_in},
     {"odds", SOURCE_SM90, 1, make_odds},
     {"wgmma", SOURCE_SM90, PRODUCT_SHAPES *PRODUCT_WIDTHS *PRODUCT_MODES, make_wgmma},
     {"two_groups", SOURCE_SM90, 1, make_two_groups},

@@ -53,6 +53,7 @@ static const struct {
     {.spec = "single", .variety = "decode_simt", .family = "attention_decode_simt", .len_q = 1}, /* f32 by lanes */
     {.spec = "everything", .variety = "decode_simt", .family = "attention_decode_simt", .len_q = 2},
     {.spec = "paged_e4m3", .variety = "decode_simt", .family = "attention_decode_simt", .len_q = 1},
+    {.spec = "paged_e4m3", .variety = "decode.sm_89", .family = "attention_decode_sm80", .arch = "sm_89", .len_q = 1},
     {.spec = "append", .variety = "append", .family = "kv_append_sm80"},
     {.spec = "append_e4m3", .variety = "append", .family = "kv_append_sm80", .arch = "sm_90a"},
     {.spec = "append_e4m3", .variety = "unaligned", .family = "kv_append_sm80", .unaligned = true},
