@@ -22,7 +22,8 @@ typedef struct matrix {
 matrix matrix_decode(uint64_t descriptor, bool mn_major);
 /* Offset in the arena of a chunk. */
 uint32_t matrix_chunk(const matrix *m, int row, int chunk);
-/* Checks the descriptor and notes the read of chunks 0 to `chunks` - 1 of some rows. `name`: A or B. */
-void matrix_read(const matrix *m, const emu_actor *actor, const char *name, int first_row, int rows, int chunks);
+/* Checks the descriptor and notes the read of `chunks` chunks of each of some rows. `name`: A or B. */
+void matrix_read(const matrix *m, const emu_actor *actor, const char *name, int first_row, int rows, int first_chunk,
+                 int chunks);
 
 #endif

@@ -43,7 +43,7 @@ typedef enum emu_collective {
 /* One wgmma m64nNk16, f32 accumulation, as a lane issues it. a_registers NULL: A is in shared memory. */
 typedef struct emu_wgmma {
   int n, format;    /* format 0: f16, 1: bf16 */
-  int b_transposed; /* B is MN-major */
+  int a_transposed, b_transposed; /* A, B is MN-major */
   int accumulate;
   uint64_t a, b; /* descriptors */
   const uint32_t *a_registers;
@@ -68,6 +68,7 @@ typedef struct emu_api {
 
   /* Barriers. */
   void (*block_barrier)(int id, int threads); /* bar.sync id, threads; id 0 with the block size: __syncthreads */
+  int (*bar_or)(int id, int threads, int predicate); /* bar.sync that tells whether the predicate held anywhere */
   void (*bar_arrive)(int id, int threads);
   void (*warp_barrier)(void);
   int (*cluster_rank)(void);
@@ -91,7 +92,7 @@ typedef struct emu_api {
   void (*cp_async_wait)(int groups_left); /* all but the newest groups_left groups have landed */
 
   /* sm_90. Shared addresses, mbarriers too, are 32-bit. */
-  void (*stmatrix)(uint32_t address, const uint32_t r[4], int transposed);
+  void (*stmatrix)(uint32_t address, const uint32_t *r, int count, int transposed);
   void (*registers)(int count, int increase); /* setmaxnreg */
   int32_t (*atomic_add)(int32_t *p, int32_t v, int orders); /* orders: releases and acquires */
   void (*fence_gpu)(void);

@@ -23,14 +23,17 @@ static void check_company(int id) {
         collective_name(machine.threads[me / EMU_WARP * EMU_WARP + __builtin_ctz(warp->collective)].operands->kind));
 }
 
-/* Checks an arrival of the running thread and counts it. True: it was the last one. */
-static bool arrive(int id, int threads) {
+/* Checks an arrival of the running thread and counts it. reduces: by bar_or. True: it was the last one. */
+static bool arrive(int id, int threads, bool reduces) {
   check_arguments(id, threads);
   emu_barrier *barrier = &machine_block()->barriers[id];
   if (barrier->arrived && barrier->expected != threads)
     fault_raise(EMU_FAULT_BARRIER, "barrier %d for %d threads, but others came to it for %d", id, threads,
                 barrier->expected);
+  if (barrier->arrived && barrier->reduces != reduces)
+    fault_raise(EMU_FAULT_BARRIER, "barrier %d: some come to it by bar_or, others do not", id);
   barrier->expected = threads;
+  barrier->reduces = reduces;
   return ++barrier->arrived == threads;
 }
 
@@ -43,6 +46,7 @@ static void complete(int id, int me) {
       continue;
     members[count++] = t;
     machine.threads[t].barrier = -1;
+    machine.threads[t].barrier_any = barrier->any;
     machine_warp(t)->barrier &= ~(1u << (t % EMU_WARP));
     if (t != me)
       machine_wake(t);
@@ -55,10 +59,10 @@ static void complete(int id, int me) {
   *barrier = (emu_barrier){0};
 }
 
-void barrier_block(int id, int threads) {
+static void meet(int id, int threads, bool reduces) {
   int me = machine.current;
   check_company(id);
-  bool last = arrive(id, threads);
+  bool last = arrive(id, threads, reduces);
   machine.threads[me].barrier = id;
   machine_warp(me)->barrier |= 1u << (me % EMU_WARP);
   if (last)
@@ -67,8 +71,19 @@ void barrier_block(int id, int threads) {
     machine_wait();
 }
 
+void barrier_block(int id, int threads) {
+  meet(id, threads, false);
+}
+
+int barrier_or(int id, int threads, int predicate) {
+  if (predicate && id >= 0 && id < EMU_BARRIERS)
+    machine_block()->barriers[id].any = true;
+  meet(id, threads, true);
+  return machine.threads[machine.current].barrier_any;
+}
+
 void barrier_arrive(int id, int threads) {
-  bool last = arrive(id, threads);
+  bool last = arrive(id, threads, false);
   machine_block()->barriers[id].announced = true;
   clock_release(machine.current, clock_barrier_row(machine_place(), id));
   if (last)

@@ -117,9 +117,10 @@ static void ldmatrix(int first) {
 
 /* The inverse. Each row is written by the lane that names it. */
 static void stmatrix(int first) {
-  bool transposed = lane_operands(first, 0)->variant;
+  int variant = lane_operands(first, 0)->variant, count = variant / 2;
+  bool transposed = variant % 2;
   int me = machine.current;
-  for (int row = 0; row < EMU_WARP; row++) {
+  for (int row = 0; row < 8 * count; row++) {
     uint16_t elements[8];
     for (int i = 0; i < 8; i++) {
       int lane = transposed ? 4 * i + row % 8 / 2 : 4 * (row % 8) + i / 2, half = transposed ? row % 2 : i % 2;
@@ -271,8 +272,8 @@ void collective_mma(float d[4], const uint32_t a[4], const uint32_t b[2], const 
   meet(&o);
 }
 
-void collective_stmatrix(uint32_t address, const uint32_t r[4], int transposed) {
-  emu_operands o = {.kind = EMU_STMATRIX, .variant = transposed != 0, .address = address, .a = r};
+void collective_stmatrix(uint32_t address, const uint32_t *r, int count, int transposed) {
+  emu_operands o = {.kind = EMU_STMATRIX, .variant = 2 * count + (transposed != 0), .address = address, .a = r};
   meet(&o);
 }
 

@@ -54,10 +54,11 @@ static void check(const matrix *m, const char *name, int rows, int chunks) {
     bad(m, name, "a leading stride that is no multiple of the pattern:", m->panel_step, pattern);
 }
 
-void matrix_read(const matrix *m, const emu_actor *actor, const char *name, int first_row, int rows, int chunks) {
-  check(m, name, first_row + rows, chunks);
+void matrix_read(const matrix *m, const emu_actor *actor, const char *name, int first_row, int rows, int first_chunk,
+                 int chunks) {
+  check(m, name, first_row + rows, first_chunk + chunks);
   for (int row = first_row; row < first_row + rows; row++)
-    for (int chunk = 0; chunk < chunks; chunk++) {
+    for (int chunk = first_chunk; chunk < first_chunk + chunks; chunk++) {
       uint32_t offset = effect_shared(matrix_chunk(m, row, chunk) + EMU_SHARED_BASE, 16, 16, "wgmma");
       shadow_read(actor, offset, 16);
       int layout = shadow_layout(machine_place(), offset);

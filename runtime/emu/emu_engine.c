@@ -389,6 +389,7 @@ const emu_api emu_table = {
     .cp_async = async_copy,
     .cp_async_commit = async_commit,
     .cp_async_wait = async_wait,
+    .bar_or = barrier_or,
     .bar_arrive = barrier_arrive,
     .cluster_rank = cluster_rank,
     .cluster_arrive = cluster_arrive,

@@ -234,6 +234,16 @@ static void load_chunk(const matrix *m, int row, int chunk, int format, float ou
 }
 
 static void load_a(const matrix *m, int warp, int format, float a[16][16]) {
+  float eight[8];
+  if (m->mn_major) {
+    for (int k = 0; k < 16; k++)
+      for (int row = 0; row < 16; row += 8) {
+        load_chunk(m, k, 2 * warp + row / 8, format, eight);
+        for (int i = 0; i < 8; i++)
+          a[row + i][k] = eight[i];
+      }
+    return;
+  }
   for (int row = 0; row < 16; row++)
     for (int chunk = 0; chunk < 2; chunk++)
       load_chunk(m, 16 * warp + row, chunk, format, &a[row][8 * chunk]);
@@ -271,7 +281,7 @@ static void execute(warpgroup *g) {
   float a[16][16];
   const wgmma *w = &g->ring[g->executed++ % RING];
   const emu_wgmma *op = &w->op;
-  matrix ma = matrix_decode(op->a, false), mb = matrix_decode(op->b, op->b_transposed);
+  matrix ma = matrix_decode(op->a, op->a_transposed), mb = matrix_decode(op->b, op->b_transposed);
   load_b(&mb, op, b);
   for (int warp = 0; warp < WARPS; warp++) {
     bank *accumulators = &g->banks[warp][w->bank[warp]];
@@ -317,7 +327,8 @@ static wgmma *match(warpgroup *g, int warp, const emu_wgmma *op) {
     w->group = g->commits[warp];
     w->issued = 0;
   }
-  if (w->op.n != op->n || w->op.format != op->format || w->op.b_transposed != op->b_transposed || w->op.a != op->a ||
+  if (w->op.n != op->n || w->op.format != op->format || w->op.a_transposed != op->a_transposed ||
+      w->op.b_transposed != op->b_transposed || w->op.a != op->a ||
       w->op.b != op->b || !w->op.accumulate != !op->accumulate || w->from_registers != (op->a_registers != NULL))
     fault_raise(EMU_FAULT_DIVERGENT, "wgmma number %u of warp %d differs from that of the other warps of its warpgroup",
                 (unsigned)number, warp);
@@ -370,14 +381,17 @@ void wgmma_issue(int first) {
                      .proxy = PROXY_ASYNC,
                      .name = "wgmma"};
   if (!w->from_registers) {
-    matrix a = matrix_decode(op->a, false);
-    matrix_read(&a, &actor, "A", 16 * warp, 16, 2);
+    matrix a = matrix_decode(op->a, op->a_transposed);
+    if (op->a_transposed)
+      matrix_read(&a, &actor, "A", 0, 16, 2 * warp, 2);
+    else
+      matrix_read(&a, &actor, "A", 16 * warp, 16, 0, 2);
   }
   matrix b = matrix_decode(op->b, op->b_transposed);
   if (op->b_transposed)
-    matrix_read(&b, &actor, "B", 0, 16, op->n / 8);
+    matrix_read(&b, &actor, "B", 0, 16, 0, op->n / 8);
   else
-    matrix_read(&b, &actor, "B", 0, op->n, 2);
+    matrix_read(&b, &actor, "B", 0, op->n, 0, 2);
 
   wake_waiting(first);
   if (machine.launch->policy == EMU_RANDOM && !machine_random(4) && can_execute(g))

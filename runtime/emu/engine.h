@@ -120,6 +120,7 @@ typedef struct emu_thread {
   uint32_t group; /* the one being filled: the number of commits */
   int block;      /* place of its block */
   int barrier;    /* waits at this one; -1: none */
+  bool barrier_any; /* what the latest bar_or found */
   int mbarrier;   /* waits for this one's phase of `parity`; -1: none */
   int parity;
   bool at_wgmma;                  /* waits until the other warps have issued */
@@ -147,6 +148,7 @@ typedef struct emu_warp {
 typedef struct emu_barrier {
   int expected, arrived; /* arrived == 0: free */
   bool announced;        /* some came by bar_arrive: their clocks are in the barrier's row */
+  bool any, reduces;     /* of bar_or: a predicate held; it is one */
 } emu_barrier;
 
 /* A block that lives. */
@@ -364,6 +366,7 @@ void past_fence(int thread);
 /* ---- Primitives ---- */
 
 void barrier_block(int id, int threads); /* emu_barrier.c */
+int barrier_or(int id, int threads, int predicate);
 void barrier_arrive(int id, int threads);
 /* Who waits where, for the deadlock report. Returns the place of the first block that hangs. */
 int barrier_report(char *out, size_t size);
@@ -384,7 +387,7 @@ int collective_vote_any(int predicate);
 void collective_sync(void);
 void collective_ldmatrix(uint32_t *out, int count, int transposed, uint32_t address);
 void collective_mma(float d[4], const uint32_t a[4], const uint32_t b[2], const float c[4], int format);
-void collective_stmatrix(uint32_t address, const uint32_t r[4], int transposed);
+void collective_stmatrix(uint32_t address, const uint32_t *r, int count, int transposed);
 void collective_registers(int count, int increase);
 void collective_wgmma(const emu_wgmma *op);
 void collective_wgmma_fence(void);

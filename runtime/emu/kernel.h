@@ -389,6 +389,9 @@ EMU_TWIN void block_sync() {
 EMU_TWIN void bar_sync(int id, int threads) {
   EMU_CALL(block_barrier)(id, threads);
 }
+EMU_TWIN int bar_or(int id, int threads, int predicate) {
+  return EMU_CALL(bar_or)(id, threads, predicate);
+}
 EMU_TWIN void bar_arrive(int id, int threads) {
   EMU_CALL(bar_arrive)(id, threads);
 }
@@ -407,11 +410,19 @@ EMU_TWIN void store_remote_u32(unsigned address, unsigned value, int cta) {
 
 EMU_TWIN void stmatrix_x4(unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
   const uint32_t r[4] = {r0, r1, r2, r3};
-  EMU_CALL(stmatrix)(address, r, 0);
+  EMU_CALL(stmatrix)(address, r, 4, 0);
 }
 EMU_TWIN void stmatrix_x4_trans(unsigned address, unsigned r0, unsigned r1, unsigned r2, unsigned r3) {
   const uint32_t r[4] = {r0, r1, r2, r3};
-  EMU_CALL(stmatrix)(address, r, 1);
+  EMU_CALL(stmatrix)(address, r, 4, 1);
+}
+EMU_TWIN void stmatrix_x2(unsigned address, unsigned r0, unsigned r1) {
+  const uint32_t r[2] = {r0, r1};
+  EMU_CALL(stmatrix)(address, r, 2, 0);
+}
+EMU_TWIN void stmatrix_x2_trans(unsigned address, unsigned r0, unsigned r1) {
+  const uint32_t r[2] = {r0, r1};
+  EMU_CALL(stmatrix)(address, r, 2, 1);
 }
 EMU_TWIN int atomic_add_i32(int *p, int v) {
   return EMU_CALL(atomic_add)(p, v, 0);
@@ -521,28 +532,31 @@ EMU_TWIN void bulk_wait_0() {
   EMU_CALL(bulk_wait)(0, 0);
 }
 
-/* `steps` products of 16 columns of A: 4 registers each, or 32 bytes in a K-major matrix (2 in a descriptor). */
-EMU_TWIN void emu_wgmma_steps(emu_wgmma op, int steps, int b_step) {
+/* `steps` products of 16 columns of A: 4 registers each, or so many bytes, 32 in a K-major matrix. */
+EMU_TWIN void emu_wgmma_steps(emu_wgmma op, int steps, int a_step, int b_step) {
   for (int k = 0; k < steps; k++) {
     EMU_CALL(wgmma)(&op);
     op.accumulate = 1;
     if (op.a_registers) op.a_registers += 4;
-    else op.a += 2;
+    else op.a += (unsigned)a_step >> 4;
     op.b += (unsigned)b_step >> 4;
   }
 }
 #define EMU_WGMMA_FORMS(n, name, format, steps)                                                                        \
   EMU_TWIN void name##_ss(float *d, unsigned long long a, unsigned long long b, int accumulate) {                      \
-    emu_wgmma_steps({n, format, 0, accumulate, a, b, nullptr, d}, steps, 32);                                          \
+    emu_wgmma_steps({n, format, 0, 0, accumulate, a, b, nullptr, d}, steps, 32, 32);                                   \
   }                                                                                                                    \
   EMU_TWIN void name##_ss_t(float *d, unsigned long long a, unsigned long long b, int accumulate, int b_step = 0) {    \
-    emu_wgmma_steps({n, format, 1, accumulate, a, b, nullptr, d}, steps, b_step);                                      \
+    emu_wgmma_steps({n, format, 0, 1, accumulate, a, b, nullptr, d}, steps, 32, b_step);                               \
+  }                                                                                                                    \
+  EMU_TWIN void name##_ss_at(float *d, unsigned long long a, unsigned long long b, int accumulate, int a_step = 0) {   \
+    emu_wgmma_steps({n, format, 1, 0, accumulate, a, b, nullptr, d}, steps, a_step, 32);                               \
   }                                                                                                                    \
   EMU_TWIN void name##_rs(float *d, const unsigned *a, unsigned long long b, int accumulate) {                         \
-    emu_wgmma_steps({n, format, 0, accumulate, 0, b, a, d}, steps, 32);                                                \
+    emu_wgmma_steps({n, format, 0, 0, accumulate, 0, b, a, d}, steps, 32, 32);                                         \
   }                                                                                                                    \
   EMU_TWIN void name##_rs_t(float *d, const unsigned *a, unsigned long long b, int accumulate, int b_step = 0) {       \
-    emu_wgmma_steps({n, format, 1, accumulate, 0, b, a, d}, steps, b_step);                                            \
+    emu_wgmma_steps({n, format, 0, 1, accumulate, 0, b, a, d}, steps, 32, b_step);                                     \
   }
 #define EMU_WGMMA_STEPS(n, depth, steps)                                                                               \
   EMU_WGMMA_FORMS(n, wgmma_m64n##n##k##depth##_f16, 0, steps)                                                          \

@@ -14,6 +14,7 @@ local element_bytes = {f16 = 2, bf16 = 2, f32 = 4, e4m3 = 1, e5m2 = 1}
 
 local function layout(v, s)
   local m = {packed = true, flat = true, idle_rows = 0, parts = 0}
+  m.threads, m.meet, m.lane_key = "THREADS", "block_sync()", "min(lane, TILE_N - 1)"
   m.chunk = 16 // element_bytes[v.dtype_kv] -- elements of K and V in 16 bytes
   m.k_chunks, m.v_chunks = v.dim_qk // m.chunk, v.dim_v // m.chunk
   m.k_steps, m.v_steps = ceil_div(m.k_chunks, s.lanes), ceil_div(m.v_chunks, s.lanes)

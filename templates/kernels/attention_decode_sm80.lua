@@ -23,6 +23,7 @@ end
 
 local function layout(v, s)
   local m = {packed = true, flat = true, idle_rows = 0, parts = 0, q_resident = true, pitch_q = false}
+  m.threads, m.meet, m.lane_key = "THREADS", "block_sync()", "min(lane, TILE_N - 1)"
   m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
   m.bytes = is_bytes(v)
   m.element_bytes = m.bytes and 1 or 2 -- of K and V

@@ -6,6 +6,7 @@
 //% local scaled = variant.kv_scale == "per_head"
 //% local sink = variant.sink == "per_head"
 //% local fixed = schedule.split > 0
+//% local layout = kernel.layout -- threads, meet: the constant that counts who merge, and how they wait for each other
 // What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
 // sum.
 struct __align__(8) row_part {
@@ -131,7 +132,7 @@ static __device__ __forceinline__ void merge_warps(
 constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
 
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
-// keys. All threads, whose writes a block_sync has ordered before.
+// keys. All threads that merge, which have waited for each other's writes.
 static __device__ __forceinline__ void merge_blocks(
     const qkv_params &p, const work_item &work, const row_shares &shares) {
   const unsigned first_team = shares.first_team, parts = shares.parts;
@@ -141,11 +142,11 @@ static __device__ __forceinline__ void merge_blocks(
     *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)parts - 1;
     if (*is_last) *arrived = 0; // for the next call
   }
-  block_sync();
+  $(layout.meet);
   const bool adds = *is_last != 0;
-  block_sync(); // the states may be written again
+  $(layout.meet); // the states may be written again
   if (!adds) return;
-  for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += THREADS) {
+  for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += $(layout.threads)) {
     const int tile_row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
     if (!row_exists(work, tile_row)) break;
     row_part all = {minus_infinity(), 0.0f};

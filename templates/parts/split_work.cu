@@ -208,7 +208,7 @@ struct slice_walk {
   int slice;
   bool more;
   //% if variant.layout_kv == "paged" then
-  int page; // of the slice, or of its key number `lane` where a slice has several pages
+  int page; // of the slice, or of the lane's key where a slice has several pages
   //% end
 };
 
@@ -216,7 +216,8 @@ struct slice_walk {
 // The pages of the slice's keys are looked up ahead of its copies.
 static __device__ __forceinline__ void find_page(slice_walk &walk, int lane) {
   const sequence_view &view = walk.segment.work.view;
-  const int k = $(place("walk.segment.work", "walk.slice")) * TILE_N + (PAGE % TILE_N == 0 ? 0 : min(lane, TILE_N - 1));
+  //% local slice = place("walk.segment.work", "walk.slice")
+  const int k = $(slice) * TILE_N + (PAGE % TILE_N == 0 ? 0 : $(kernel.layout.lane_key));
   walk.page = k < view.len_k ? key_page(view, k) : 0;
 }
 

@@ -4,22 +4,8 @@
 //% local query_in_registers = schedule.q_registers == 1
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local p_shared = schedule.p_shared == 1
-//% local function wgmma(n, steps, form)
-//%   return ("wgmma_m64n%dk%d_%s_%s"):format(n, 16 * steps, variant.dtype_q, form)
-//% end
-//% -- The primitives that make `count` steps of 16, each within a panel of so many steps: their first steps and sizes.
-//% local function products(count, panel_steps)
-//%   local list, first = {}, 0
-//%   while first < count do
-//%     local steps = 8
-//%     while first + steps > count or first % panel_steps + steps > panel_steps do steps = steps // 2 end
-//%     local panel, column = first // panel_steps, first % panel_steps * 32 -- a step is 32 bytes
-//%     list[#list + 1] = {first = first, steps = steps, panel = panel, column = column}
-//%     first = first + steps
-//%   end
-//%   return list
-//% end
-//% local swizzle = {[128] = 1, [64] = 2, [32] = 3}
+//% local wgmma = library("wgmma")
+//% local dtype, swizzle = variant.dtype_q, wgmma.swizzle
 //% local function lane_swizzle(panels) -- of the row that the lane addresses in ldmatrix and stmatrix
 //%   return ({[128] = "lane % 8", [64] = "lane % 8 >> 1", [32] = "lane % 8 >> 2"})[panels.swizzle]
 //% end
@@ -63,15 +49,10 @@ static __device__ __forceinline__ unsigned long long value_descriptor(unsigned s
 static __device__ __forceinline__ void multiply_query_key(
     float (&scores)[ROW_TILES][N_TILES][4], $(query_parameter), unsigned long long key) {
   float *d = &scores[0][0][0];
-  //% local function at(name, panel, product)
-  //%   local bytes = {}
-  //%   if product.panel > 0 then bytes[1] = (product.panel > 1 and product.panel .. " * " or "") .. panel end
-  //%   if product.column > 0 then bytes[#bytes + 1] = product.column end
-  //%   return #bytes > 0 and ("descriptor_advance(%s, %s)"):format(name, table.concat(bytes, " + ")) or name
-  //% end
-  //% for _, product in ipairs(products(ceil_div(variant.dim_qk, 16), layout.qk.width // 16)) do
+  //% local function at(name, panel, product) return wgmma.at(name, panel, product.panel, product.column) end
+  //% for _, product in ipairs(wgmma.products(ceil_div(variant.dim_qk, 16), layout.qk.width // 16)) do
   //%   local a = query_in_registers and "query.step[" .. product.first .. "]" or at("query", "Q_PANEL", product)
-  //%   local name = wgmma(schedule.tile_n, product.steps, query_in_registers and "rs" or "ss")
+  //%   local name = wgmma.name(schedule.tile_n, product.steps, dtype, query_in_registers and "rs" or "ss")
   $(name)(d, $(a), $(at("key", "K_PANEL", product)), $(product.first > 0 and 1 or 0));
   //% end
 }
@@ -89,9 +70,9 @@ static __device__ __forceinline__ void multiply_probability_value(
   //% if schedule.tile_n > 16 then
   constexpr int STEP = 16 * V_ROW_BYTES;
   //% end
-  //% for _, product in ipairs(products(schedule.tile_n // 16, layout.p.width // 16)) do
+  //% for _, product in ipairs(wgmma.products(schedule.tile_n // 16, layout.p.width // 16)) do
   //%   local v = product.first > 0 and ("descriptor_advance(value, %d * STEP)"):format(product.first) or "value"
-  //%   local name = wgmma(variant.dim_v, product.steps, "ss_t")
+  //%   local name = wgmma.name(variant.dim_v, product.steps, dtype, "ss_t")
   $(name)(d, $(at("probability", "P_PANEL", product)), $(v), 1$(product.steps > 1 and ", STEP" or ""));
   //% end
 }
@@ -120,9 +101,9 @@ static __device__ __forceinline__ void multiply_probability_value(
   //% if schedule.tile_n > 16 then
   constexpr int STEP = 16 * V_ROW_BYTES;
   //% end
-  //% for _, product in ipairs(products(schedule.tile_n // 16, 8)) do
+  //% for _, product in ipairs(wgmma.products(schedule.tile_n // 16, 8)) do
   //%   local v = product.first > 0 and ("descriptor_advance(value, %d * STEP)"):format(product.first) or "value"
-  //%   local name = wgmma(variant.dim_v, product.steps, "rs_t")
+  //%   local name = wgmma.name(variant.dim_v, product.steps, dtype, "rs_t")
   $(name)(d, probabilities[$(product.first)], $(v), 1$(product.steps > 1 and ", STEP" or ""));
   //% end
 }

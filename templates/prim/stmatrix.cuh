@@ -14,4 +14,11 @@ static __device__ __forceinline__ void stmatrix_x4$(trans)(
                : "memory");
 }
 //%   end)
+//%   piece("stmatrix_x2" .. trans, function()
+// stmatrix.x2$(suffix).b16: of the lanes' addresses the first 16 count. | whole warp | like a plain store | sm_90
+static __device__ __forceinline__ void stmatrix_x2$(trans)(unsigned address, unsigned r0, unsigned r1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2$(suffix).shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(r0), "r"(r1)
+               : "memory");
+}
+//%   end)
 //% end

@@ -4,11 +4,12 @@
 //%% Thread t of the warpgroup, w = t / 32, l = t % 32, holds in d[i], i < N / 2: row 16 w + l / 4 + 8 (i / 2 % 2),
 //%% column 8 (i / 4) + 2 (l % 4) + i % 2. A in registers: a[0] row 16 w + l / 4, columns 2 (l % 4) and the next; a[1]
 //%% row + 8; a[2] columns + 8; a[3] both. Matrices in shared memory are given by descriptors (matrix_descriptor) and
-//%% read through the asynchronous proxy. B is K-major; with the suffix _t it is MN-major. From the first issue until
-//%% wgmma_wait the thread may not touch d or a.
+//%% read through the asynchronous proxy. Both are K-major; with the suffix _t B is MN-major, with _at A is. From the
+//%% first issue until wgmma_wait the thread may not touch d or a.
 //%%
-//%% Steps follow each other by 4 registers of A, by 32 bytes in a K-major matrix (all within one panel), and by b_step
-//%% bytes in an MN-major B. Of a descriptor only the low half changes, and nothing carries (descriptor_advance).
+//%% Steps follow each other by 4 registers of A, by 32 bytes in a K-major matrix (all within one panel), and by a_step
+//%% or b_step bytes in an MN-major one. Of a descriptor only the low half changes, and nothing carries
+//%% (descriptor_advance).
 //% local function rows(count, width, item) -- "item(0), ..., item(width - 1)", ...
 //%   local list = {}
 //%   for first = 0, count - 1, width do
@@ -21,20 +22,23 @@
 //% for _, format in ipairs{"bf16", "f16"} do
 //%   for n = 8, 256, 8 do
 //%     for _, steps in ipairs{1, 2, 4, 8} do
-//%       for _, form in ipairs{"ss", "ss_t", "rs", "rs_t"} do
+//%       for _, form in ipairs{"ss", "ss_t", "ss_at", "rs", "rs_t"} do
 //%         local name = ("wgmma_m64n%dk%d_%s_%s"):format(n, 16 * steps, format, form)
 //%         piece(name, function()
-//%           local rs, transposed = form:sub(1, 2) == "rs", form:sub(-2) == "_t"
+//%           local rs, transposed, a_transposed = form:sub(1, 2) == "rs", form:sub(-2) == "_t", form == "ss_at"
 //%           local count, a_count = n // 2, rs and 4 * steps or 1
 //%           local a, b, accumulate = n // 2, n // 2 + a_count, n // 2 + a_count + 1 -- numbers of operands
-//%           local step = steps > 1 and transposed and accumulate + 1 or nil
+//%           local step = steps > 1 and (transposed or a_transposed) and accumulate + 1 or nil
+//%           local step_name = a_transposed and "a_step" or "b_step"
 //%           local registers = rows(count, 16, function(i) return "%" .. i end)
 //%           local outputs = rows(count, 8, function(i) return '"+f"(d[' .. i .. '])' end)
 //%           local inputs = rs and rows(a_count, 8, function(i) return '"r"(a[' .. i .. '])' end) or {'"l"(a)'}
-//%           local flags = (rs and "1, 1, " or "1, 1, 0, ") .. (transposed and 1 or 0)
-//%           local place, major = rs and "registers" or "shared memory", transposed and "MN" or "K"
+//%           local flags = "1, 1, " .. (rs and "" or a_transposed and "1, " or "0, ") .. (transposed and 1 or 0)
+//%           local place = rs and "registers" or a_transposed and "shared memory, MN-major" or "shared memory"
+//%           local major = transposed and "MN" or "K"
 //%           local parameters = rs and "const unsigned *a" or "unsigned long long a"
-//%           parameters = parameters .. ", unsigned long long b, int accumulate" .. (step and ", int b_step" or "")
+//%           parameters = parameters .. ", unsigned long long b, int accumulate"
+//%           if step then parameters = parameters .. ", int " .. step_name end
 //%           local times = steps > 1 and " times " .. steps or ""
 // wgmma.mma_async.m64n$(n)k16.f32.$(format)$(times): A from $(place), B $(major)-major. |
 // whole warpgroup | complete after wgmma_wait | sm_90a
@@ -54,10 +58,14 @@ static __device__ __forceinline__ void $(name)(
       //%   if rs then a_operand = "{" .. rows(4, 4, function(i) return "%" .. a + 4 * k + i end)[1] .. "}" end
       //%   if k > 0 then
       //%     if not rs then a_operand = "a"
+      //%       if step and a_transposed then
+      " mad.lo.u32 low, %$(step), $(k), a_low;\n mov.b64 a, {low, a_high};\n"
+      //%       else
       " add.u32 low, a_low, $(2 * k);\n mov.b64 a, {low, a_high};\n"
+      //%       end
       //%     end
       //%     b_operand = "b"
-      //%     if step then
+      //%     if step and transposed then
       " mad.lo.u32 low, %$(step), $(k), b_low;\n mov.b64 b, {low, b_high};\n"
       //%     else
       " add.u32 low, b_low, $(2 * k);\n mov.b64 b, {low, b_high};\n"
@@ -75,7 +83,7 @@ static __device__ __forceinline__ void $(name)(
       //% for r, row in ipairs(inputs) do
       $(r == 1 and ": " or "  ")$(row),
       //% end
-        "l"(b), "r"(accumulate)$(step and ', "r"(b_step >> 4)' or ""));
+        "l"(b), "r"(accumulate)$(step and ', "r"(' .. step_name .. ' >> 4)' or ""));
 }
 //%         end)
 //%       end

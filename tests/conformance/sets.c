@@ -232,7 +232,8 @@ static void add_rows(const row *rows, size_t count, bool quick_only, case_list *
 }
 #define ADD(table, quick_only) add_rows(table, sizeof table / sizeof table[0], quick_only, out)
 
-const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sequences sequences90 decode sensitivity full";
+const char *const set_names = "quick grid invariance hard large orders packed walks plans residues residues90 sequences sequences90 decode "
+                              "decode90 sensitivity full";
 
 /* Sequences of lengths of their own: every layout, page size, order and table; lengths 0, 1, few, more than a tile; what
  * masks, scores, sinks and LSE read of a sequence; tensors that are not aligned. check=sequences: alone, padded, in other
@@ -377,6 +378,35 @@ static const row lane_rows[] = {
     {false, "nothing", SIMT "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
 };
 
+/* The same by wgmma with keys as its rows: tiles of an odd and an even number of 8 rows, panels that the dimensions fill
+ * and do not, one to three warpgroups that take slices in turn, rings of two slices and more. For sm_90a. */
+#define DECODE90 "family=attention_decode_sm90 "
+static const row decode90_rows[] = {
+    {true, "one query", DECODE90 "dim={64,128} hq=8 hk={8,2,1} b=3 lq=1 lk={0,1,15,16,17,300,3000} mask='causal'"},
+    {false, "one query", DECODE90 "dim={8,16,24,40,72,96,120,200,256} hq=8 hk=2 b=3 lq=1 lk={17,300} dtype={f16,bf16} mask='causal'"},
+    {false, "every group", DECODE90 "hq={1,2,3,5,7,8,9,12,16,17,24,29,40,64,71} hk=1 dim={64,128} lq=1 lk=333"},
+    {false, "large groups", DECODE90 "{hq=71 hk=1,hq=142 hk=2,hq=128 hk=1,hq=96 hk=1 dtype=f16} dim={32,128,256} b=2 lq={1,3} lk=333 mask='causal' sink=mixed outputs=all"},
+    {false, "keys and values of different dimensions", DECODE90 "{dim=192 dimv=128,dim=64 dimv=144,dim=80 dimv=16,dim=24 dimv=200} hq=4 hk=2 b=2 lq=1 lk=300 mask='causal'"},
+    {false, "some queries", DECODE90 "dim=64 {hq=8 hk=2,hq=7 hk=1,hq=71 hk=1,hq=15 hk=5} b=2 lq={2,5,8,16,17,40} lk={40,333} mask='causal' outputs=all sink=mixed"},
+    {false, "masks and scores", DECODE90 "dim=32 {hq=8 hk=4,hq=71 hk=1 sched='tile_n=64'} b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='k // 16 <= q // 16',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]',score='s + 0.01 * (q - len_k + 3 * i + len_q)'} sink=mixed outputs=all align={bottom_right,top_left}"},
+    {false, "values that move references", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} lq=2 lk=700 values={spikes,rising,huge,minus_huge,minus_6e4,strong} {mask='causal',score='s - 1',softcap=30,sched='slack=0'}"},
+    {false, "layouts", DECODE90 "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
+    {true, "sequences", DECODE90 "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
+    {false, "sequences", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} b=16 lq=1 lk=130 {seq=padded,seq=ragged_paged page=16} mask='causal'"},
+    {false, "pages", DECODE90 "{dim=64 seq=paged sched='tile_n=64',dim=72 dimv=64 seq=ragged_paged sched='tile_n=128'} hq=4 hk=2 b=5 lq=1 lk=700 {page=1,page=3 order=hnd table=csr,page=16 order=hnd,page=17,page=64 table=csr,page=128,page=256} mask='window(400, 0)'"},
+    {false, "schedules", DECODE90 "dim={64,256} hq=16 hk=4 b=3 lq={1,9} lk=333 mask='causal' check=schedules"},
+    {false, "schedules", DECODE90 "dim=128 hq=71 hk=1 b=3 lq=1 lk=1333 seq=ragged_paged page=16 mask='causal' check=schedules"},
+    {false, "parts of so many keys, whatever the batch", DECODE90 "dim=64 hq=8 hk=2 b=5 lq=3 lk=700 sched='split=256' {seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=3 order=hnd} mask={'causal','window(400, 0)'} sink=mixed outputs=all check={sequences,batch_mates}"},
+    {false, "parts of so many keys, whatever the batch", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} b=3 lq={1,20} lk={700,1025} sched='split=512' mask='causal' check={reference,batch_mates}"},
+    {false, "scales", DECODE90 "dim=64 hq=4 hk=2 b=2 lq=2 lk=300 {seq=dense k=bhtd,seq=padded} kv_scale={per_head,per_tensor} softcap=5"},
+    {false, "again", DECODE90 "dim=64 hq=8 hk=2 b=3 lq=1 lk=2000 mask='causal' check=repeat"},
+    {false, "poison behind the tensors", DECODE90 "dim={64,72} hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
+    {false, "keys no row sees", DECODE90 "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},
+    {false, "masks whose keys are several ranges", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} b=3 lq=3 lk=900 {seq=dense,seq=ragged_paged page=16} mask={'k < 4 or window(60, 0)','causal and not (k >= 100 and k < 300)'} sink=mixed outputs=all"},
+    {false, "what it refuses", DECODE90 "{kv=e4m3,mask='(q * 7 + k * 3) % 5 != 0'} dim=64 hq=4 hk=2 lq=2 lk=33 expect=refusal"},
+    {false, "nothing", DECODE90 "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
+};
+
 bool set_build(const char *name, const char *device, uint64_t seed, case_list *out) {
   bool is = true, full = strcmp(name, "full") == 0, gpu = strncmp(device, "cuda", 4) == 0,
        tiny = strcmp(device, "emu") == 0;
@@ -395,6 +425,8 @@ bool set_build(const char *name, const char *device, uint64_t seed, case_list *o
   } else if (strcmp(name, "decode") == 0) {
     ADD(decode_rows, false);
     ADD(lane_rows, false);
+  } else if (strcmp(name, "decode90") == 0) {
+    ADD(decode90_rows, false);
   } else if (strcmp(name, "walks") == 0) {
     ADD(walks_rows, false);
   } else if (strcmp(name, "plans") == 0) {

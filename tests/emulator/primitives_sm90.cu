@@ -49,8 +49,11 @@ extern "C" __global__ void matrix_store(const __grid_constant__ qkv_params p) {
   unsigned r[4];
   for (int m = 0; m < 4; m++) r[m] = 2 * (32 * m + t) | (2 * (32 * m + t) + 1) << 16;
   unsigned address = smem_addr(shared_arena() + 16 * ((const int *)p.in)[t]);
-  if (p.mode) stmatrix_x4_trans(address, r[0], r[1], r[2], r[3]);
-  else stmatrix_x4(address, r[0], r[1], r[2], r[3]);
+  unsigned behind = smem_addr(shared_arena() + 16 * ((const int *)p.in)[t ^ 16]);
+  if (p.mode == 0) stmatrix_x4(address, r[0], r[1], r[2], r[3]);
+  if (p.mode == 1) stmatrix_x4_trans(address, r[0], r[1], r[2], r[3]);
+  if (p.mode == 2) stmatrix_x2(address, r[0], r[1]), stmatrix_x2(behind, r[2], r[3]);
+  if (p.mode == 3) stmatrix_x2_trans(address, r[0], r[1]), stmatrix_x2_trans(behind, r[2], r[3]);
   warp_sync();
   for (int i = t; i < 256; i += 32) ((unsigned short *)p.out)[i] = ((const unsigned short *)shared_arena())[i];
 }
@@ -69,6 +72,20 @@ extern "C" __global__ void hand_over(const __grid_constant__ qkv_params p) {
       sum += slots[lane ^ 7];
       if (i + 1 < p.n) bar_arrive(2, 64);
     }
+  }
+  ((int *)p.out)[t] = sum;
+}
+
+// All threads agree on whether one of them is in[i], round by round, and see what the others wrote before. 1: some come to
+// the barrier by bar_sync.
+extern "C" __global__ void agree(const __grid_constant__ qkv_params p) {
+  int t = threadIdx.x, *slots = (int *)shared_arena(), sum = 0;
+  for (int i = 0; i < p.n; i++) {
+    slots[64 * i + t] = 3 * i + t;
+    int any = 0;
+    if (p.mode == 1 && t >= 32) bar_sync(1 + i % 2, 64);
+    else any = bar_or(1 + i % 2, 64, t == ((const int *)p.in)[i]);
+    sum = 2 * sum + any + slots[64 * i + (t ^ 37)];
   }
   ((int *)p.out)[t] = sum;
 }
@@ -116,15 +133,15 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
   for (int j = 0; j < panels; j++) tma_load_2d(to + j * bytes, map, mbar, j * columns, 0);
 }
 
-// D (64 x N) += A (64 x 64) B (64 x N). mode: 0 ss, 1 ss_t, 2 rs, 3 rs_t; + 4: D starts from `out`; + 8: as many steps
-// of K in one statement as lie in a panel. x: swizzle code of both, its width in bytes, rows of B's panels, panels of B.
+// D (64 x N) += A (64 x 64) B (64 x N). mode: 0 ss, 1 ss_t, 2 rs, 3 rs_t, 16 ss_at; + 4: D starts from `out`; + 8: as many
+// steps of K in one statement as lie in a panel. x: swizzle code of both, its width in bytes, rows of B's panels, panels of B.
 #define UNROLL _Pragma("unroll") // arrays of registers
 #define PRODUCT(n, format)                                                                                             \
   extern "C" __global__ void product_##n##_##format(const __grid_constant__ qkv_params p) {                            \
     unsigned char *shared = shared_arena();                                                                            \
     unsigned a = smem_addr(shared), b = a + 8192, mbar = b + 65536;                                                    \
-    int t = threadIdx.x, width = p.x[1], rows = p.x[2], panels = p.x[3], form = p.mode & 3, keep = p.mode & 4;         \
-    int joined = p.mode & 8;                                                                                           \
+    int t = threadIdx.x, width = p.x[1], rows = p.x[2], panels = p.x[3], keep = p.mode & 4;                            \
+    int form = p.mode & 16 ? 4 : p.mode & 3, joined = p.mode & 8;                                                      \
     if (t == 0) {                                                                                                      \
       mbar_init(mbar, 1);                                                                                              \
       fence_mbar_init();                                                                                               \
@@ -150,6 +167,9 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
       unsigned long long db = matrix_descriptor(b + in_b, rows * width, 8 * width, p.x[0]);                            \
       unsigned long long dt = width == 16 ? matrix_descriptor(b + step * k, 128, rows * 16, 0)                         \
                                           : matrix_descriptor(b + step * k, rows * width, 8 * width, p.x[0]);          \
+      int step_a = 16 * width;                                                                                         \
+      unsigned long long ta = width == 16 ? matrix_descriptor(a + step_a * k, 128, 64 * 16, 0)                         \
+                                          : matrix_descriptor(a + step_a * k, 64 * width, 8 * width, p.x[0]);          \
       unsigned *f = fragment + 4 * k;                                                                                  \
       int four = joined && (width == 128 || form == 3), two = joined && width == 64;                                   \
       if (four && k > 0) continue;                                                                                     \
@@ -165,6 +185,9 @@ static __device__ __forceinline__ void load_panels(unsigned to, const tensor_map
       else if (form == 2) wgmma_m64n##n##k16_##format##_rs(d, f, db, keep || k);                                       \
       if (form == 3 && four) wgmma_m64n##n##k64_##format##_rs_t(d, f, dt, keep, step);                                 \
       else if (form == 3) wgmma_m64n##n##k16_##format##_rs_t(d, f, dt, keep || k);                                     \
+      if (form == 4 && four) wgmma_m64n##n##k64_##format##_ss_at(d, ta, db, keep, step_a);                             \
+      else if (form == 4 && two) wgmma_m64n##n##k32_##format##_ss_at(d, ta, db, keep || k, step_a);                    \
+      else if (form == 4) wgmma_m64n##n##k16_##format##_ss_at(d, ta, db, keep || k);                                   \
     }                                                                                                                  \
     wgmma_commit();                                                                                                    \
     wgmma_wait_0();                                                                                                    \
@@ -216,6 +239,7 @@ QKV_EMU_ENTRY(box_in)
 QKV_EMU_ENTRY(box_out)
 QKV_EMU_ENTRY(matrix_store)
 QKV_EMU_ENTRY(hand_over)
+QKV_EMU_ENTRY(agree)
 QKV_EMU_ENTRY(bytes_out)
 QKV_EMU_ENTRY(bytes_in)
 QKV_EMU_ENTRY(odds)

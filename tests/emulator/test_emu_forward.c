@@ -1,10 +1,8 @@
 /* Mutants of attention_forward_sm90: its generated source with one textual edit each, which the emulator must name by
  * its kind. The sources without an edit must be clean under the same seeds. */
-#include "emu_fixture.h"
+#include "emu_mutants.h"
 
-#include "gen.h"
-
-enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 1, SEEDS = 4 };
+enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 1 };
 
 static const char spec_text[] = "qkvc: 1\nname: mutant\n"
                                 "attention: {heads: 3, dim: 64, dtype: bf16, mask: \"%s\"}\noutputs: [o, lse]\n";
@@ -30,11 +28,6 @@ static const struct kind {
 } kinds[] = {{causal, SHARES},       {causal, TICKETS},  {causal, IN_PLACE},     {causal, HIDDEN},
              {causal, CARRY},        {causal, PAIR},     {causal, PAIR_TICKETS}, {two_ranges, SHARES},
              {two_ranges, IN_PLACE}, {two_ranges, CARRY}};
-
-/* Every occurrence of `from` becomes `to`. kinds: what the emulator may call it; says: what the message also holds. */
-typedef struct mutant {
-  const char *fault, *schedule, *from, *to, *kinds, *says;
-} mutant;
 
 static const mutant mutants[] = {
     {"nobody waits for K", SHARES, "wait_for(c, K_FULL, c.keys);", "", "race", ""},
@@ -226,20 +219,6 @@ static const mutant told_mutants[] = {
 
 /* ---- Generating and running ---- */
 
-/* The generated source with every `from` replaced. NULL: there is none. */
-static char *edited(const char *source, const char *from, const char *to) {
-  text out = {0};
-  int count = 0;
-  for (const char *next; (next = strstr(source, from)) != NULL; source = next + strlen(from), count++) {
-    text_add(&out, source, (size_t)(next - source));
-    text_puts(&out, to);
-  }
-  text_puts(&out, source);
-  if (count == 0)
-    text_free(&out);
-  return out.bytes;
-}
-
 static gen_kernel *generate(const char *mask, const char *schedule) {
   arena *memory = arena_new();
   diags d;
@@ -355,71 +334,24 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   return status;
 }
 
+static const mutant_harness harness = {generate, run, 4};
+
 /* ---- Tests ---- */
 
 static void test_unchanged_sources_are_clean(void **state) {
   (void)state;
-  for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
-    gen_kernel *k = generate(kinds[n].mask, kinds[n].schedule);
-    assert_int_equal(fixture_compile(k->source.bytes), 0);
-    for (int seed = 0; seed < SEEDS; seed++)
-      if (run(&k->manifest, (uint64_t)seed))
-        fail_msg("%s, %s, seed %d: %s", kinds[n].mask, kinds[n].schedule, seed, error_message());
-    image_free(&fixture_image);
-    gen_kernel_free(k);
-  }
-}
-
-/* How many of the seeds report the fault; -1 after a report of something else. */
-static int seeds_that_tell(const mutant *m, const gen_kernel *k) {
-  int told = 0;
-  for (int seed = 0; seed < SEEDS; seed++) {
-    qkv_status status = run(&k->manifest, (uint64_t)seed);
-    if (status == QKV_OK)
-      continue;
-    if (!fixture_names(error_message(), m->kinds) || !strstr(error_message(), m->says)) {
-      print_error("%s, seed %d: \"%s\", should say \"emu: %s: ... %s\"\n", m->fault, seed, error_message(), m->kinds,
-                  m->says);
-      return -1;
-    }
-    told++;
-  }
-  if (told == 0)
-    print_error("%s: no fault in %d seeds\n", m->fault, SEEDS);
-  return told;
-}
-
-static void check_mutants(const mutant *table, int count, const char *mask) {
-  int wrong = 0, told = 0;
-  for (int n = 0; n < count; n++) {
-    const mutant *m = &table[n];
-    gen_kernel *k = generate(mask, m->schedule);
-    char *source = edited(k->source.bytes, m->from, m->to);
-    if (!source) {
-      print_error("%s: the source no longer has \"%s\"\n", m->fault, m->from);
-      wrong++;
-    } else {
-      assert_int_equal(fixture_compile(source), 0);
-      int seeds = seeds_that_tell(m, k);
-      wrong += seeds <= 0;
-      told += seeds;
-      image_free(&fixture_image);
-      free(source);
-    }
-    gen_kernel_free(k);
-  }
-  print_message("%d mutants, named in %d of %d runs\n", count, told, count * SEEDS);
-  assert_int_equal(wrong, 0);
+  for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++)
+    mutants_check_clean(&harness, kinds[n].mask, kinds[n].schedule);
 }
 
 static void test_mutants_are_named(void **state) {
   (void)state;
-  check_mutants(mutants, sizeof mutants / sizeof *mutants, causal);
+  mutants_check(&harness, mutants, sizeof mutants / sizeof *mutants, causal);
 }
 
 static void test_mutants_of_told_tiles_are_named(void **state) {
   (void)state;
-  check_mutants(told_mutants, sizeof told_mutants / sizeof *told_mutants, two_ranges);
+  mutants_check(&harness, told_mutants, sizeof told_mutants / sizeof *told_mutants, two_ranges);
 }
 
 int main(void) {

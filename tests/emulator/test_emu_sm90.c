@@ -146,7 +146,7 @@ static void test_map_limits(void **state) {
 
 /* ---- wgmma ---- */
 
-enum { K = 64, MAX_N = 256 };
+enum { K = 64, MAX_N = 256, FORMS = 5, A_TRANSPOSED = 4 /* of the forms: A, as large as B is high, is MN-major */ };
 
 typedef struct product_case {
   int n, bf16, form, keep, width; /* width: bytes of the swizzle, 16: none */
@@ -160,8 +160,9 @@ static void draw_operands(const product_case *c, uint64_t *random) {
   for (int i = 0; i < 64; i++)
     for (int k = 0; k < K; k++) {
       float x = fixture_uniform(random);
-      a_bits[i][k] = c->bf16 ? format_to_bf16(x) : format_to_f16(x);
-      a_values[i][k] = c->bf16 ? format_from_bf16(a_bits[i][k]) : format_from_f16(a_bits[i][k]);
+      uint16_t bits = c->bf16 ? format_to_bf16(x) : format_to_f16(x);
+      *(c->form == A_TRANSPOSED ? &a_bits[k][i] : &a_bits[i][k]) = bits;
+      a_values[i][k] = c->bf16 ? format_from_bf16(bits) : format_from_f16(bits);
     }
   for (int k = 0; k < K; k++)
     for (int n = 0; n < c->n; n++) {
@@ -179,7 +180,7 @@ static void run_product(const product_case *c, uint64_t seed) {
   fixture f = fixture_open(seed);
   int transposed = c->form % 2, columns = c->width / 2, b_rows = transposed ? K : c->n;
   int panels = ((transposed ? c->n : K) + columns - 1) / columns;
-  sm90_params p = {.mode = c->form + 4 * c->keep, .x = {codes[c->width / 16], c->width, b_rows, panels}};
+  sm90_params p = {.mode = (c->form == A_TRANSPOSED ? 16 : c->form) + 4 * c->keep, .x = {codes[c->width / 16], c->width, b_rows, panels}};
   void *a = fixture_upload(&f, a_bits, sizeof a_bits), *b = fixture_upload(&f, b_bits, (size_t)c->n * K * 2);
   size_t d_bytes = 64 * (size_t)c->n * sizeof(float);
   p.in = a;
@@ -206,9 +207,9 @@ static void test_wgmma(void **state) {
   static const int shapes[][2] = {{8, 0}, {8, 1}, {24, 1}, {64, 1}, {80, 0}, {128, 1}, {176, 1}, {256, 0}};
   static const int widths[] = {16, 32, 64, 128};
   uint64_t random = 6;
-  for (int trial = 0; trial < 8 * 4 * 4; trial++) {
-    product_case c = {shapes[trial / 16][0], shapes[trial / 16][1], trial % 4, (int)(fixture_random(&random) % 2),
-                      widths[trial / 4 % 4]};
+  for (int trial = 0; trial < 8 * 4 * FORMS; trial++) {
+    product_case c = {shapes[trial / (4 * FORMS)][0], shapes[trial / (4 * FORMS)][1], trial % FORMS, (int)(fixture_random(&random) % 2),
+                      widths[trial / FORMS % 4]};
     draw_operands(&c, &random);
     run_product(&c, (uint64_t)trial);
     for (int i = 0; i < 64; i++)
@@ -283,11 +284,11 @@ static qkv_status run_simple(uint64_t seed, const char *entry, int block, int mo
 static void test_stmatrix(void **state) {
   (void)state;
   for (int trial = 0; trial < 20; trial++) {
-    int rows[32], transposed = trial % 2;
+    int rows[32], transposed = trial % 2; /* mode % 4 / 2: two matrices at a time */
     uint16_t out[32][8];
     for (int i = 0; i < 32; i++)
       rows[i] = (i * 5 + trial) % 32;
-    if (run_simple((uint64_t)trial, "matrix_store", 32, transposed, 0, rows, sizeof rows, out, sizeof out))
+    if (run_simple((uint64_t)trial, "matrix_store", 32, trial % 4, 0, rows, sizeof rows, out, sizeof out))
       fail_msg("matrix_store, trial %d: %s", trial, error_message());
     for (int m = 0; m < 4; m++)
       for (int r = 0; r < 8; r++)
@@ -315,6 +316,27 @@ static void test_bar_arrive(void **state) {
         !(strstr(error_message(), "emu: race: ") || strstr(error_message(), "emu: bad barrier: ") ||
           strstr(error_message(), "emu: deadlock: ")))
       fail_msg("hand_over without the wait, seed %d: \"%s\"", seed, error_message());
+  }
+}
+
+static void test_bar_or(void **state) {
+  (void)state;
+  enum { ROUNDS = 7 };
+  for (int seed = 0; seed < 30; seed++) {
+    int in[ROUNDS], out[64] = {0};
+    for (int i = 0; i < ROUNDS; i++) /* nobody, or any one */
+      in[i] = (seed + i) % 3 == 0 ? -1 : (seed * 7 + i * 29) % 64;
+    if (run_simple((uint64_t)seed, "agree", 64, 0, ROUNDS, in, sizeof in, out, sizeof out))
+      fail_msg("agree, seed %d: %s", seed, error_message());
+    for (int t = 0; t < 64; t++) {
+      int expected = 0;
+      for (int i = 0; i < ROUNDS; i++)
+        expected = 2 * expected + (in[i] >= 0) + 3 * i + (t ^ 37);
+      assert_int_equal(out[t], expected);
+    }
+    if (run_simple((uint64_t)seed, "agree", 64, 1, ROUNDS, in, sizeof in, out, sizeof out) != QKV_DEVICE_ERROR ||
+        !strstr(error_message(), "emu: bad barrier: "))
+      fail_msg("agree by bar_or and bar_sync, seed %d: \"%s\"", seed, error_message());
   }
 }
 
@@ -362,7 +384,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_boxes),      cmocka_unit_test(test_map_limits), cmocka_unit_test(test_wgmma),
       cmocka_unit_test(test_two_groups), cmocka_unit_test(test_stmatrix),   cmocka_unit_test(test_bar_arrive),
-      cmocka_unit_test(test_odds),       cmocka_unit_test(test_bytes_in),
+      cmocka_unit_test(test_bar_or),     cmocka_unit_test(test_odds),       cmocka_unit_test(test_bytes_in),
   };
   int failures = cmocka_run_group_tests(tests, setup, NULL);
   image_free(&fixture_image);

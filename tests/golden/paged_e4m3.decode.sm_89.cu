@@ -534,7 +534,7 @@ struct slice_walk {
   work_segment segment;
   int slice;
   bool more;
-  int page; // of the slice, or of its key number `lane` where a slice has several pages
+  int page; // of the slice, or of the lane's key where a slice has several pages
 };
 
 // The pages of the slice's keys are looked up ahead of its copies.
@@ -976,7 +976,7 @@ static __device__ __forceinline__ void merge_warps(
 constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
 
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
-// keys. All threads, whose writes a block_sync has ordered before.
+// keys. All threads that merge, which have waited for each other's writes.
 static __device__ __forceinline__ void merge_blocks(
     const qkv_params &p, const work_item &work, const row_shares &shares) {
   const unsigned first_team = shares.first_team, parts = shares.parts;

@@ -252,7 +252,7 @@ static void make_clipped_out(problem *p, int number, uint64_t *random) {
 static void make_matrix_store(problem *p, int number, uint64_t *random) {
   (void)random;
   set_launch(p, "matrix_store", 1, 32, 512);
-  p->mode = number % 2;
+  p->mode = number % 4;
   unsigned char *rows = add_buffer(p, 128, ALL(EXACT, 0));
   for (int i = 0; i < 32; i++)
     memcpy(rows + 4 * i, &(int){(i * 5 + number) % 32}, 4);
@@ -267,6 +267,16 @@ static void make_hand_over(problem *p, int number, uint64_t *random) {
   add_buffer(p, 256, ALL(EXACT, 0));
 }
 
+static void make_agree(problem *p, int number, uint64_t *random) {
+  (void)random;
+  set_launch(p, "agree", 1, 64, 7 * 256);
+  p->n = 1 + 3 * number;
+  unsigned char *who = add_buffer(p, 28, ALL(EXACT, 0));
+  for (int i = 0; i < 7; i++)
+    memcpy(who + 4 * i, &(int){(number + i) % 3 == 0 ? -1 : (number * 7 + i * 29) % 64}, 4);
+  add_buffer(p, 256, ALL(EXACT, 0));
+}
+
 static void make_odds(problem *p, int number, uint64_t *random) {
   (void)number;
   set_launch(p, "odds", 1, 96, 4096);
@@ -275,7 +285,7 @@ static void make_odds(problem *p, int number, uint64_t *random) {
 }
 
 static const int product_shapes[][2] = {{8, 0}, {8, 1}, {24, 1}, {64, 1}, {80, 0}, {128, 1}, {176, 1}, {256, 0}};
-enum { PRODUCT_SHAPES = sizeof product_shapes / sizeof *product_shapes, PRODUCT_WIDTHS = 4, PRODUCT_MODES = 16, K = 64 };
+enum { PRODUCT_SHAPES = sizeof product_shapes / sizeof *product_shapes, PRODUCT_WIDTHS = 4, PRODUCT_MODES = 20, K = 64 };
 
 /* By shape, then the width of the swizzle, then form and start. */
 static void make_wgmma(problem *p, int number, uint64_t *random) {
@@ -283,6 +293,8 @@ static void make_wgmma(problem *p, int number, uint64_t *random) {
   const int *shape = product_shapes[number / (PRODUCT_WIDTHS * PRODUCT_MODES)];
   int n = shape[0], width = 16 << number / PRODUCT_MODES % PRODUCT_WIDTHS, columns = width / 2;
   p->mode = number % PRODUCT_MODES;
+  if (p->mode >= 16)
+    p->mode = 16 + 4 * (p->mode - 16); /* A MN-major, with the four starts and sizes of a statement */
   bool transposed = p->mode % 2;
   snprintf(p->entry_text, sizeof p->entry_text, "product_%d_%s", n, shape[1] ? "bf16" : "f16");
   set_launch(p, p->entry_text, 1, 128, 8192 + 65536 + 128);
@@ -388,6 +400,7 @@ const problem_family families[] = {
     {"hand_over", SOURCE_SM90, 3, make_hand_over},
     {"bytes_out", SOURCE_SM90, 3 + 16, make_bytes_out},
     {"bytes_in", SOURCE_SM90, 1, make_bytes_in},
+    {"agree", SOURCE_SM90, 3, make_agree},
     {"odds", SOURCE_SM90, 1, make_odds},
     {"wgmma", SOURCE_SM90, PRODUCT_SHAPES *PRODUCT_WIDTHS *PRODUCT_MODES, make_wgmma},
     {"two_groups", SOURCE_SM90, 1, make_two_groups},

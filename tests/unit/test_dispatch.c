@@ -116,7 +116,8 @@ static void a_family_that_cannot_says_why(void **state) {
                      &s));
   need(dispatch_render_decode(engine, s->parsed, &request, &few, reason));
   assert_null(few);
-  if (!strstr(reason, "no kernel family for decode can do 't': attention_decode_sm80: attention.dtype.q: f32") ||
+  if (!strstr(reason, "no kernel family for decode can do 't': attention_decode_sm90: needs sm_90") ||
+      !strstr(reason, "; attention_decode_sm80: attention.dtype.q: f32") ||
       !strstr(reason, "attention_decode_simt: attention.dim.qk: 24 is no multiple of 16"))
     fail_msg("%s", reason);
   qkv_spec_free(s);

@@ -73,17 +73,20 @@ static void collect_primitives(void) {
 static int add_family(const char *line) {
   static const struct {
     const char *macro;
-    const char *forms[32]; /* with the number in place of % */
+    const char *forms[40]; /* with the number in place of % */
   } families[] = {
       {"EMU_WGMMA(",
-       {"wgmma_m64n%k16_f16_ss", "wgmma_m64n%k16_f16_ss_t", "wgmma_m64n%k16_f16_rs", "wgmma_m64n%k16_f16_rs_t",
-        "wgmma_m64n%k16_bf16_ss", "wgmma_m64n%k16_bf16_ss_t", "wgmma_m64n%k16_bf16_rs", "wgmma_m64n%k16_bf16_rs_t",
-        "wgmma_m64n%k32_f16_ss", "wgmma_m64n%k32_f16_ss_t", "wgmma_m64n%k32_f16_rs", "wgmma_m64n%k32_f16_rs_t",
-        "wgmma_m64n%k32_bf16_ss", "wgmma_m64n%k32_bf16_ss_t", "wgmma_m64n%k32_bf16_rs", "wgmma_m64n%k32_bf16_rs_t",
-        "wgmma_m64n%k64_f16_ss", "wgmma_m64n%k64_f16_ss_t", "wgmma_m64n%k64_f16_rs", "wgmma_m64n%k64_f16_rs_t",
-        "wgmma_m64n%k64_bf16_ss", "wgmma_m64n%k64_bf16_ss_t", "wgmma_m64n%k64_bf16_rs", "wgmma_m64n%k64_bf16_rs_t",
-        "wgmma_m64n%k128_f16_ss", "wgmma_m64n%k128_f16_ss_t", "wgmma_m64n%k128_f16_rs", "wgmma_m64n%k128_f16_rs_t",
-        "wgmma_m64n%k128_bf16_ss", "wgmma_m64n%k128_bf16_ss_t", "wgmma_m64n%k128_bf16_rs", "wgmma_m64n%k128_bf16_rs_t"}},
+       {"wgmma_m64n%k16_f16_ss", "wgmma_m64n%k16_f16_ss_t", "wgmma_m64n%k16_f16_ss_at", "wgmma_m64n%k16_f16_rs",
+        "wgmma_m64n%k16_f16_rs_t", "wgmma_m64n%k16_bf16_ss", "wgmma_m64n%k16_bf16_ss_t", "wgmma_m64n%k16_bf16_ss_at",
+        "wgmma_m64n%k16_bf16_rs", "wgmma_m64n%k16_bf16_rs_t", "wgmma_m64n%k32_f16_ss", "wgmma_m64n%k32_f16_ss_t",
+        "wgmma_m64n%k32_f16_ss_at", "wgmma_m64n%k32_f16_rs", "wgmma_m64n%k32_f16_rs_t", "wgmma_m64n%k32_bf16_ss",
+        "wgmma_m64n%k32_bf16_ss_t", "wgmma_m64n%k32_bf16_ss_at", "wgmma_m64n%k32_bf16_rs", "wgmma_m64n%k32_bf16_rs_t",
+        "wgmma_m64n%k64_f16_ss", "wgmma_m64n%k64_f16_ss_t", "wgmma_m64n%k64_f16_ss_at", "wgmma_m64n%k64_f16_rs",
+        "wgmma_m64n%k64_f16_rs_t", "wgmma_m64n%k64_bf16_ss", "wgmma_m64n%k64_bf16_ss_t", "wgmma_m64n%k64_bf16_ss_at",
+        "wgmma_m64n%k64_bf16_rs", "wgmma_m64n%k64_bf16_rs_t", "wgmma_m64n%k128_f16_ss", "wgmma_m64n%k128_f16_ss_t",
+        "wgmma_m64n%k128_f16_ss_at", "wgmma_m64n%k128_f16_rs", "wgmma_m64n%k128_f16_rs_t", "wgmma_m64n%k128_bf16_ss",
+        "wgmma_m64n%k128_bf16_ss_t", "wgmma_m64n%k128_bf16_ss_at", "wgmma_m64n%k128_bf16_rs",
+        "wgmma_m64n%k128_bf16_rs_t"}},
       {"EMU_REGISTERS(", {"registers_increase_%", "registers_decrease_%"}},
       {"EMU_TMA(", {"tma_load_%d", "tma_store_%d"}},
   };
@@ -91,7 +94,7 @@ static int add_family(const char *line) {
     size_t length = strlen(families[i].macro);
     if (strncmp(line, families[i].macro, length) != 0)
       continue;
-    for (int k = 0; k < 32 && families[i].forms[k]; k++) {
+    for (int k = 0; k < 40 && families[i].forms[k]; k++) {
       const char *form = families[i].forms[k], *mark = strchr(form, '%');
       char name[NAME_SIZE];
       snprintf(name, sizeof name, "%.*s%d%s", (int)(mark - form), form, atoi(line + length), mark + 1);

@@ -1,4 +1,4 @@
-/* test_family.c: which targets a family says it is for. */
+/* test_family.c: which targets a family says it is for, and what it leaves to others. */
 #include "gen_fixture.h"
 
 /* What the toy family answers for a target, whose table begins with `range`. "": it can. */
@@ -84,10 +84,82 @@ static void the_hopper_family_is_for_hopper(void **state) {
   spec_free(s);
 }
 
+/* The family that a request comes to. */
+static void expect_family(const spec *s, const gen_request *request, const char *expected) {
+  gen_kernel *k = NULL;
+  gen_error error = {0};
+  if (gen_render(s, request, &k, &error) != GEN_OK)
+    fail_msg("%s", error.message);
+  if (strcmp(k->manifest.family, expected) != 0)
+    fail_msg("%s, len_q %d, family %s: %s, should be %s", request->arch->name, (int)request->len_q,
+             request->family ? request->family : "any", k->manifest.family, expected);
+  gen_kernel_free(k);
+}
+
+/* A family that yields comes after those that do not, unless it is named or nobody else can. */
+static void a_family_may_yield(void **state) {
+  (void)state;
+  char *folder = fixture_folder();
+  fixture_write(folder, "kernels/toy.lua",
+                "return {name = 'toy', summary = 'a toy', order = 1, min_arch = 80, phases = {'decode'}, axes = {},\n"
+                "supports = function() return true end, yields = function(v, request) return request.len_q < 4 end,\n"
+                "defaults = function() return {} end,\n"
+                "resources = function() return {shared_bytes = 0, threads = 32, registers = 8} end,\n"
+                "kernel = function() return {launches = {{entry = 'toy', block = 32, shared_bytes = 0, grid = {}}}, "
+                "params = {}, regions = {}, aligned16 = false} end}\n");
+  fixture_write(folder, "kernels/toy.cu", "int toy;\n");
+  spec *s = fixture_spec(FIXTURE_SPEC);
+  spec *holes = fixture_spec("qkvc: 1\nname: holes\nattention: {heads: 2, dim: 16, mask: '(q * 7 + k * 3) % 5 != 0'}\n");
+  gen_request request = {.arch = arch_find("sm_80"), .template_path = folder, .phase = "decode", .len_q = 3};
+  expect_family(s, &request, "attention_decode_sm80");
+  request.len_q = 4;
+  expect_family(s, &request, "toy");
+  request.family = "toy", request.len_q = 3;
+  expect_family(s, &request, "toy");
+  request.family = NULL, request.dedicated = true; /* of those for decode alone no other can */
+  expect_family(holes, &request, "toy");
+  spec_free(s);
+  spec_free(holes);
+  fixture_remove(folder);
+}
+
+/* On Hopper more than 64 rows a KV head go to attention_decode_sm90. */
+static void rows_decide_between_families_of_decode(void **state) {
+  (void)state;
+  static const struct {
+    int heads;
+    const char *target;
+    int len_q;
+    const char *family;
+  } rows[] = {
+      {8, "sm_90a", 1, "attention_decode_sm80"},  {8, "sm_90a", 8, "attention_decode_sm80"},
+      {8, "sm_90a", 9, "attention_decode_sm90"},  {71, "sm_90a", 1, "attention_decode_sm90"},
+      {71, "sm_90a", 0, "attention_decode_sm90"}, {71, "sm_80", 1, "attention_decode_sm80"},
+      {71, "sm_120", 1, "attention_decode_sm80"},
+  };
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char source[128];
+    snprintf(source, sizeof source, "qkvc: 1\nname: t\nattention: {heads: {q: %d, kv: 1}, dim: 64}\n", rows[n].heads);
+    spec *s = fixture_spec(source);
+    gen_request request = {.arch = arch_find(rows[n].target), .phase = "decode", .len_q = rows[n].len_q};
+    expect_family(s, &request, rows[n].family);
+    if (strcmp(rows[n].target, "sm_90a") == 0)
+      for (int sm = 80; sm <= 90; sm += 10) {
+        char name[32];
+        snprintf(name, sizeof name, "attention_decode_sm%d", sm);
+        request.family = name;
+        expect_family(s, &request, name);
+      }
+    spec_free(s);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(targets_are_a_range),
       cmocka_unit_test(the_hopper_family_is_for_hopper),
+      cmocka_unit_test(a_family_may_yield),
+      cmocka_unit_test(rows_decide_between_families_of_decode),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,172 @@
+-- attention_decode_sm90: few queries against many keys, split over all SMs, by wgmma with keys as its rows. For Hopper.
+--
+-- The rows of a tile, queries times the query heads of a KV head, are the columns of the products: S^T = K Q^T and
+-- O^T = V^T P^T, so that a tile has as many rows as there are, in steps of 8, and K and V are read from shared memory
+-- once for all of them. Keys are split over the blocks as attention_decode_sm80 does it (parts/split_work.cu). In a
+-- block a producer warpgroup copies slices of K and V into a ring; consumer warpgroups take the slices in turn, each
+-- with an output of its own, and merge at the end of a piece of work (parts/split_merge.cu).
+
+local attention = library("attention")
+local split = library("split")
+
+local PANEL = 64 -- columns of a panel, which the swizzle of 128 bytes mixes
+local MBARRIER_BYTES = 8
+local MOST_IN_FLIGHT = 7 -- groups of copies that a thread can wait behind (prim/cp_async.cuh)
+
+-- Registers of a thread at launch by consumer warpgroups, and the most that a consumer may have: what it has more than
+-- at launch the producer gives.
+local launches, most = {255, 168, 128}, {255, 208, 144}
+
+-- Registers a consumer needs at once: scores and output, maxima and sums, and the rest.
+local function registers(v, s)
+  return s.tile_m // 2 * (s.tile_n // PANEL + ceil_div(v.dim_v, PANEL) + 1) + 56
+end
+
+-- Registers of a thread at launch, of a consumer and of the producer. All three are the same where consumers need no
+-- more than they have at launch.
+local function budget(v, s)
+  local launch = launches[s.warpgroups]
+  local consumer = math.max(launch, round_up(registers(v, s), 8))
+  return {launch = launch, consumer = consumer, moves = consumer > launch,
+          producer = math.min(launch, 65536 // 128 - s.warpgroups * consumer)}
+end
+
+local function layout(v, s)
+  local m = {packed = true, flat = true, idle_rows = 0, parts = 0}
+  m.lane_key = "threadIdx.x % 128 / 32 * OWN_KEYS + min(lane, OWN_KEYS - 1)"
+  m.threads, m.meet = "CONSUMERS", "bar_sync(ALL_CONSUMERS, CONSUMERS)"
+  m.qk_panels, m.v_panels = ceil_div(v.dim_qk, PANEL), ceil_div(v.dim_v, PANEL)
+  m.k_bytes, m.v_bytes = 128 * s.tile_n * m.qk_panels, 128 * s.tile_n * m.v_panels
+  m.q_offset = s.stages * (m.k_bytes + m.v_bytes)
+  m.p_offset = m.q_offset + 128 * s.tile_m * m.qk_panels
+  m.p_bytes = 128 * s.tile_m * (s.tile_n // PANEL) -- of a warpgroup
+  m.columns = m.p_offset + s.warpgroups * m.p_bytes
+  m.states = m.columns + s.warpgroups * (4 + 1) * s.tile_m * 4
+  m.panel = m.states + s.warpgroups * 8 * 8
+  m.panel_pitch = v.dim_v + 4 -- floats; a fragment's rows and columns fall into different banks
+  m.barriers = m.panel + s.warpgroups * 8 * m.panel_pitch * 4
+  m.total = m.barriers + MBARRIER_BYTES * 4 * s.stages
+  -- Copies that the producer leaves in flight behind those it tells of. The others' places are being worked on.
+  m.in_flight = math.min(math.max(2 * s.stages - 2 * s.warpgroups, 1), MOST_IN_FLIGHT)
+  m.budget = budget(v, s)
+  return m
+end
+
+-- The family's own axes and those that all have who split keys, but for the blocks of an SM: there is room for one.
+local function axes(own)
+  for _, axis in ipairs(split.axes{}) do
+    if axis.name ~= "blocks" then own[#own + 1] = axis end
+  end
+  return own
+end
+
+-- The schedule `s` with the shared axes that it leaves out.
+local function schedule(v, s)
+  s = split.schedule(v, s)
+  s.blocks = nil
+  return s
+end
+
+-- The rows of a call that share keys.
+local function row_count(v, request) return v.group * math.max(request.len_q, 1) end
+
+return {
+  name = "attention_decode_sm90",
+  summary = "few queries, keys split over all SMs, wgmma with keys as its rows",
+  order = 45,
+  min_arch = 90,
+  max_arch = 90,
+  phases = {"decode"},
+
+  supports = function(v, request)
+    local reason = attention.refuse(v, {f16 = true, bf16 = true}, true, {kv = {}, kv_scale = true})
+    if reason then return false, reason end
+    if v.dtype_q ~= v.dtype_kv then
+      return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
+    end
+    reason = attention.refuse_wide(v) or split.refuse(v, request)
+    if reason then return false, reason end
+    return true
+  end,
+
+  -- Up to so many rows attention_decode_sm80 reads keys at the memory's speed.
+  yields = function(v, request) return row_count(v, request) <= 64 end,
+
+  axes = axes{
+    {name = "tile_m", values = {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128},
+     meaning = "rows of a tile: queries times heads of a KV head"},
+    {name = "tile_n", values = {64, 128}, meaning = "keys of a slice"},
+    {name = "warpgroups", values = {1, 2, 3}, meaning = "consumer warpgroups of a block, which take slices in turn"},
+    {name = "stages", values = {2, 3, 4, 5, 6, 7, 8, 10, 12}, meaning = "slices in the ring"},
+  },
+
+  -- Not measured yet. Rows in as few tiles as registers allow, of even sizes; as many slices as shared memory holds.
+  defaults = function(v, arch, request)
+    local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
+    local rows, tiles = row_count(v, request), 1
+    repeat
+      s.tile_m = round_up(ceil_div(rows, tiles), 8)
+      tiles = tiles + 1
+    until s.tile_m <= 128 and registers(v, s) <= most[s.warpgroups]
+    for _, stages in ipairs{2, 3, 4, 5, 6, 7, 8} do
+      s.stages = s.stages or stages
+      local trial = {tile_m = s.tile_m, tile_n = s.tile_n, warpgroups = s.warpgroups, stages = stages}
+      if layout(v, trial).total <= arch.shared_per_block then s.stages = stages end
+    end
+    s.together = split.together(v)
+    return schedule(v, s)
+  end,
+
+  fallbacks = function(v)
+    local list = {}
+    for _, tile_m in ipairs{32, 8} do
+      list[#list + 1] = schedule(v, {tile_m = tile_m, tile_n = 64, warpgroups = 1, stages = 2})
+    end
+    return list
+  end,
+
+  check = function(v, s)
+    local need, have = registers(v, s), most[s.warpgroups]
+    if need > have then
+      return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_m%s or warpgroups")
+        :format(need, s.warpgroups, have, s.tile_n > PANEL and ", tile_n" or "")
+    end
+    -- A phase of a place is told by its parity: nobody may wait for one before the one before it is complete. That a
+    -- warpgroup's last slice has been told, and so all before it, is enough with as many stages as warpgroups.
+    if s.stages < s.warpgroups then return false, "stages must be at least warpgroups" end
+    local reason = split.refuse_schedule(v, s, s.tile_n // 4) -- keys of a warp, which looks their pages up
+    return reason == nil, reason
+  end,
+
+  resources = function(v, s)
+    local m = layout(v, s)
+    return {shared_bytes = m.total, threads = 128 * (s.warpgroups + 1), registers = m.budget.launch, blocks = 1}
+  end,
+
+  describe = function(v, s)
+    local m = layout(v, s)
+    local lines = {"shared memory, bytes:"}
+    local function region(name, from, to, what)
+      lines[#lines + 1] = ("  %-10s %6d .. %6d   %s"):format(name, from, to, what)
+    end
+    local function rows(count, panels) return ("%d rows of %d x 128 bytes, swizzled"):format(count, panels) end
+    region("K and V", 0, m.q_offset, s.stages .. " x (" .. rows(s.tile_n, m.qk_panels) .. "; " .. m.v_panels ..
+      " x 128 bytes)")
+    region("Q", m.q_offset, m.p_offset, rows(s.tile_m, m.qk_panels))
+    region("P", m.p_offset, m.columns, s.warpgroups .. " x " .. rows(s.tile_m, s.tile_n // PANEL))
+    region("maxima", m.columns, m.states, "of every row and warp, later sums; references of every row and warpgroup")
+    region("merge", m.states, m.barriers, "references and sums, then the output, of 8 rows of every warpgroup")
+    region("mbarriers", m.barriers, m.total, "8 bytes each")
+    lines[#lines + 1] = ("roles: %d consumer warpgroups (%d registers), which take slices in turn and merge; then a " ..
+      "producer (%d)"):format(s.warpgroups, m.budget.consumer, m.budget.producer)
+    local pair = 2 * s.tile_m * s.tile_n
+    lines[#lines + 1] = "a slice: " .. pair * (v.dim_qk + v.dim_v) .. " FLOPs, " .. pair // 2 .. " exponentials; " ..
+      m.in_flight .. " copies of K or V in flight"
+    return lines
+  end,
+
+  kernel = function(v, s, arch)
+    local shape = {tile_m = s.tile_m, split = s.split, warps = 4 * (s.warpgroups + 1), blocks = 1}
+    return split.kernel(v, shape, arch, layout(v, s))
+  end,
+}
