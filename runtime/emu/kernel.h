@@ -719,7 +719,10 @@ EMU_PURE unsigned pack_bf16x2(float low, float high) {
 EMU_PURE unsigned pack_f16x2(float low, float high) {
   return (unsigned)format_to_f16(low) | (unsigned)format_to_f16(high) << 16;
 }
-/* f32 holds the products of two f16. */
+/* f32 holds the products of two 16-bit numbers, but for those of bf16 that are below its normal ones. */
+EMU_PURE unsigned mul_bf16x2(unsigned a, unsigned b) {
+  return pack_bf16x2(bf16_to_f32(a & 0xffffu) * bf16_to_f32(b & 0xffffu), bf16_to_f32(a >> 16) * bf16_to_f32(b >> 16));
+}
 EMU_PURE unsigned mul_f16x2(unsigned a, unsigned b) {
   return pack_f16x2(f16_to_f32(a & 0xffffu) * f16_to_f32(b & 0xffffu), f16_to_f32(a >> 16) * f16_to_f32(b >> 16));
 }

@@ -66,11 +66,13 @@ static __device__ __forceinline__ int leading_zeros(unsigned x) {
   return count;
 }
 //% end)
-//% piece("mul_f16x2", function()
-// fma.rn.f16x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
-static __device__ __forceinline__ unsigned mul_f16x2(unsigned a, unsigned b) {
+//% for _, format in ipairs{"bf16", "f16"} do
+//%   piece("mul_" .. format .. "x2", function()
+// fma.rn.$(format)x2 with -0, the addend that changes nothing: two products, subnormals included. | one thread | sm_80
+static __device__ __forceinline__ unsigned mul_$(format)x2(unsigned a, unsigned b) {
   unsigned product;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  asm("fma.rn.$(format)x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
-//% end)
+//%   end)
+//% end

@@ -76,17 +76,22 @@ extern "C" __global__ void functions(const __grid_constant__ qkv_params p) {
   out[6] = bf16_to_f32(f32_to_bf16(x)); out[7] = f16_to_f32(f32_to_f16(x));
 }
 
-// Of four e4m3 bytes: the first as f32, also as an e5m2; pairs in f16, the product of two
-// pairs; and other orders of them and their complements.
+// Of four e4m3 bytes: the first as f32, also as an e5m2; pairs of both formats; and the product of two pairs.
 extern "C" __global__ void bytes(const __grid_constant__ qkv_params p) {
   int t = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned four = ((const unsigned *)p.in)[t], *out = (unsigned *)p.out + 8 * t;
   out[0] = __float_as_uint(e4m3_to_f32((unsigned char)four));
   out[1] = __float_as_uint(e5m2_to_f32((unsigned char)four));
-  out[2] = e4m3x4_even_to_f16x2(four), out[3] = e4m3x4_odd_to_f16x2(four);
-  out[4] = mul_f16x2(out[2], out[3]);
-  out[5] = permute_bytes(four, ~four, 0x3120), out[6] = permute_bytes(four, ~four, four & 0x7777u);
-  out[7] = permute_bytes(four, ~four, four >> 16 & 0x7777u);
+  out[2] = e4m3x4_even_to_bf16x2(four), out[3] = e4m3x4_odd_to_bf16x2(four);
+  out[4] = e4m3x4_even_to_f16x2(four), out[5] = e4m3x4_odd_to_f16x2(four);
+  out[6] = mul_bf16x2(out[2], out[3]), out[7] = mul_f16x2(out[4], out[5]);
+}
+
+// Bytes of a number and its complement, in orders that the number tells.
+extern "C" __global__ void byte_orders(const __grid_constant__ qkv_params p) {
+  int t = blockIdx.x * blockDim.x + threadIdx.x;
+  unsigned four = ((const unsigned *)p.in)[t], *out = (unsigned *)p.out + 2 * t;
+  out[0] = permute_bytes(four, ~four, four & 0x7777u), out[1] = permute_bytes(four, ~four, four >> 16 & 0x7777u);
 }
 
 extern "C" __global__ void tangents(const __grid_constant__ qkv_params p) {
@@ -148,6 +153,7 @@ QKV_EMU_ENTRY(product)
 QKV_EMU_ENTRY(zero_fill)
 QKV_EMU_ENTRY(functions)
 QKV_EMU_ENTRY(bytes)
+QKV_EMU_ENTRY(byte_orders)
 QKV_EMU_ENTRY(tangents)
 QKV_EMU_ENTRY(turns)
 QKV_EMU_ENTRY(relay)

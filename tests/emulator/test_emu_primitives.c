@@ -175,21 +175,35 @@ static void test_bytes(void **state) {
       value[place] = (float)(isnan(code) ? copysign(480, code) : code);
     }
     memcpy(&got, &out[i][1], sizeof got);
-    uint32_t expected[8] = {format_bits(value[0]),
-                            isnan(same) && isnan(got) ? out[i][1] : format_bits(same),
-                            format_to_f16(value[0]) | (uint32_t)format_to_f16(value[2]) << 16,
-                            format_to_f16(value[1]) | (uint32_t)format_to_f16(value[3]) << 16,
-                            format_to_f16(value[0] * value[1]) | (uint32_t)format_to_f16(value[2] * value[3]) << 16};
-    for (int n = 0; n < 4; n++) {
-      const int from[3] = {(int[]){0, 2, 1, 3}[n], in[i][n / 2] >> 4 * (n % 2) & 7, in[i][2 + n / 2] >> 4 * (n % 2) & 7};
-      for (int order = 0; order < 3; order++) {
-        const unsigned char byte = in[i][from[order] % 4];
-        expected[5 + order] |= (uint32_t)(unsigned char)(from[order] < 4 ? byte : ~byte) << 8 * n;
-      }
-    }
+    const uint32_t expected[6] = {format_bits(value[0]),
+                                  isnan(same) && isnan(got) ? out[i][1] : format_bits(same),
+                                  format_to_bf16(value[0]) | (uint32_t)format_to_bf16(value[2]) << 16,
+                                  format_to_bf16(value[1]) | (uint32_t)format_to_bf16(value[3]) << 16,
+                                  format_to_f16(value[0]) | (uint32_t)format_to_f16(value[2]) << 16,
+                                  format_to_f16(value[1]) | (uint32_t)format_to_f16(value[3]) << 16};
     if (memcmp(out[i], expected, sizeof expected) != 0)
       fail_msg("bytes %02x %02x %02x %02x", in[i][0], in[i][1], in[i][2], in[i][3]);
+    const uint32_t product[2] = {format_to_bf16(value[0] * value[1]) | (uint32_t)format_to_bf16(value[2] * value[3]) << 16,
+                                 format_to_f16(value[0] * value[1]) | (uint32_t)format_to_f16(value[2] * value[3]) << 16};
+    assert_memory_equal(&out[i][6], product, sizeof product);
   }
+}
+
+/* Number n of an order is bits 4 n to 4 n + 2 of what is ordered. */
+static void test_byte_orders(void **state) {
+  (void)state;
+  enum { N = 1024 };
+  static uint32_t in[N], out[N][2];
+  uint64_t random = 8;
+  for (int i = 0; i < N; i++)
+    in[i] = (uint32_t)(fixture_random(&random) >> 3);
+  run(0, "byte_orders", 8, 128, 0, 0, 0, in, sizeof in, out, sizeof out);
+  for (int i = 0; i < N; i++)
+    for (int n = 0; n < 8; n++) {
+      const uint32_t from = in[i] >> 4 * n & 7, bytes = from < 4 ? in[i] : ~in[i];
+      if ((out[i][n / 4] >> n % 4 * 8 & 0xff) != (bytes >> from % 4 * 8 & 0xff))
+        fail_msg("bytes of %08x in its own order: %08x", (unsigned)in[i], (unsigned)out[i][n / 4]);
+    }
 }
 
 /* Off by as much as the instruction may be, and not by more. */
@@ -270,7 +284,7 @@ int main(void) {
       cmocka_unit_test(test_mma),
       cmocka_unit_test(test_zero_fill),
       cmocka_unit_test(test_functions),
-      cmocka_unit_test(test_bytes),
+      cmocka_unit_test(test_bytes), cmocka_unit_test(test_byte_orders),
       cmocka_unit_test(test_tangents),
       cmocka_unit_test(test_twins_ahead),
       cmocka_unit_test(test_named_barriers),

@@ -136,6 +136,13 @@ static void make_bytes(problem *p, int number, uint64_t *random) {
   add_buffer(p, 8 * 4096, (word_rule){{NUMBER, NUMBER, EXACT, EXACT, EXACT, EXACT, EXACT, EXACT}, {0}});
 }
 
+static void make_byte_orders(problem *p, int number, uint64_t *random) {
+  (void)number;
+  set_launch(p, "byte_orders", 8, 128, 0);
+  fill_bits(add_buffer(p, 4096, ALL(EXACT, 0)), 4096, random);
+  add_buffer(p, 2 * 4096, ALL(EXACT, 0));
+}
+
 /* Either side may be off by 2^-11. */
 static void make_tangents(problem *p, int number, uint64_t *random) {
   set_launch(p, "tangents", ARGUMENTS / 128, 128, 0);
@@ -388,6 +395,7 @@ const problem_family families[] = {
     {"zero_fill", SOURCE_SM80, 2, make_zero_fill},
     {"functions", SOURCE_SM80, 3 + 16, make_functions},
     {"bytes", SOURCE_SM80, 4, make_bytes},
+    {"byte_orders", SOURCE_SM80, 4, make_byte_orders},
     {"tangents", SOURCE_SM80, 3, make_tangents},
     {"turns", SOURCE_SM80, 1, make_turns},
     {"relay", SOURCE_SM80, 1, make_relay},
