@@ -149,9 +149,12 @@ static void set_registers(int first) {
   warp->register_changes++;
 }
 
+/* What warps give and take lies in the block's own pool: what its threads have at launch, at most 65536 together, in
+ * steps of 8 a thread. An increase that the pool cannot serve waits for ever. */
 void collective_check_registers(int block) {
   const emu_warp *first = machine_warp(machine_first(block));
   int warps = (machine.launch->block + EMU_WARP - 1) / EMU_WARP, sum = 0;
+  int at_launch = 65536 / (EMU_WARP * warps) / 8 * 8, pool = EMU_WARP * warps * (at_launch < 256 ? at_launch : 256);
   for (int w = 0; w < warps; w++) {
     const emu_warp *warp = &first[w], *leader = &first[w / 4 * 4];
     sum += EMU_WARP * warp->registers;
@@ -161,8 +164,9 @@ void collective_check_registers(int block) {
       return;
     }
   }
-  if (sum > 65536)
-    fault_block(block, EMU_FAULT_REGISTERS, "the warpgroups end with %d registers together; there are 65536", sum);
+  if (sum > pool)
+    fault_block(block, EMU_FAULT_REGISTERS, "the warpgroups end with %d registers together; the block has %d", sum,
+                pool);
 }
 
 static void unpack(uint32_t pair, int format, float *low, float *high) {

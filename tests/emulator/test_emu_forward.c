@@ -138,6 +138,8 @@ static const mutant mutants[] = {
      "bad mbarrier|race", ""},
     {"more registers than there are", SHARES, "registers_increase_232();", "registers_increase_240();",
      "register budget", ""},
+    {"more registers than the block has", SHARES, "registers_decrease_40();", "registers_decrease_48();",
+     "register budget", ""}, /* 65536 in all, but a block of 384 threads has 168 each */
     {"no cluster barrier at the start", PAIR,
      "cluster_arrive(); // the other block's mbarriers are there, too\n"
      "  cluster_wait();",
