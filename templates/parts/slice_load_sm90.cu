@@ -24,13 +24,17 @@ static __device__ __forceinline__ void load_$(load.what)(
   const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, walk.page, key_begin, work.hk);
   //% elseif not paged then
   const unsigned short *from = p.$(load.tensor) + $(load.row)(p, work.view, key_begin, work.hk);
+  //% else
+  // Every lane finds where a key's row begins, once, and the others ask it.
+  const long long own = $(load.row)_of_page(p, walk.page, key_begin + min(lane, OWN_KEYS - 1), work.hk);
+  const int own_low = (int)own, own_high = (int)(own >> 32);
   //% end
 #pragma unroll
   for (int n = 0; n < (OWN_KEYS * CHUNKS + 31) / 32; ++n) {
     const int item = 32 * n + lane, row = item / CHUNKS, chunk = item % CHUNKS;
     //% if paged and not one_page then
-    const int page = shuffle_i32(walk.page, row);
-    const unsigned short *from = p.$(load.tensor) + $(load.row)_of_page(p, page, key_begin + row, work.hk);
+    const long long start = (long long)shuffle_i32(own_high, row) << 32 | (unsigned)shuffle_i32(own_low, row);
+    const unsigned short *from = p.$(load.tensor) + start;
     //% end
     if (OWN_KEYS * CHUNKS % 32 != 0 && row >= OWN_KEYS) break;
     //% local step = paged and not one_page and "" or "row * p." .. load.tensor .. "_stride_token + "

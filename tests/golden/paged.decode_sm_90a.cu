@@ -731,11 +731,14 @@ static __device__ __forceinline__ void load_keys(
   constexpr int CHUNKS = DIM_QK / 8; // of 16 bytes in a row
   const work_item &work = walk.segment.work;
   const int key_begin = walk.slice * TILE_N + warp * OWN_KEYS, valid = work.view.len_k - key_begin;
+  // Every lane finds where a key's row begins, once, and the others ask it.
+  const long long own = key_row_of_page(p, walk.page, key_begin + min(lane, OWN_KEYS - 1), work.hk);
+  const int own_low = (int)own, own_high = (int)(own >> 32);
 #pragma unroll
   for (int n = 0; n < (OWN_KEYS * CHUNKS + 31) / 32; ++n) {
     const int item = 32 * n + lane, row = item / CHUNKS, chunk = item % CHUNKS;
-    const int page = shuffle_i32(walk.page, row);
-    const unsigned short *from = p.k + key_row_of_page(p, page, key_begin + row, work.hk);
+    const long long start = (long long)shuffle_i32(own_high, row) << 32 | (unsigned)shuffle_i32(own_low, row);
+    const unsigned short *from = p.k + start;
     if (OWN_KEYS * CHUNKS % 32 != 0 && row >= OWN_KEYS) break;
     cp_async_16_zfill(to + chunk_at(K_PANEL, warp * OWN_KEYS + row, chunk), from + chunk * 8,
                       row < valid ? 16 : 0);
@@ -748,11 +751,14 @@ static __device__ __forceinline__ void load_values(
   constexpr int CHUNKS = DIM_V / 8; // of 16 bytes in a row
   const work_item &work = walk.segment.work;
   const int key_begin = walk.slice * TILE_N + warp * OWN_KEYS, valid = work.view.len_k - key_begin;
+  // Every lane finds where a key's row begins, once, and the others ask it.
+  const long long own = value_row_of_page(p, walk.page, key_begin + min(lane, OWN_KEYS - 1), work.hk);
+  const int own_low = (int)own, own_high = (int)(own >> 32);
 #pragma unroll
   for (int n = 0; n < (OWN_KEYS * CHUNKS + 31) / 32; ++n) {
     const int item = 32 * n + lane, row = item / CHUNKS, chunk = item % CHUNKS;
-    const int page = shuffle_i32(walk.page, row);
-    const unsigned short *from = p.v + value_row_of_page(p, page, key_begin + row, work.hk);
+    const long long start = (long long)shuffle_i32(own_high, row) << 32 | (unsigned)shuffle_i32(own_low, row);
+    const unsigned short *from = p.v + start;
     if (OWN_KEYS * CHUNKS % 32 != 0 && row >= OWN_KEYS) break;
     cp_async_16_zfill(to + chunk_at(V_PANEL, warp * OWN_KEYS + row, chunk), from + chunk * 8,
                       row < valid ? 16 : 0);
