@@ -100,7 +100,8 @@ return {
     {name = "stages", values = {2, 3, 4, 5, 6, 7, 8, 10, 12}, meaning = "slices in the ring"},
   },
 
-  -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many slices as shared memory holds.
+  -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many
+  -- slices as shared memory holds.
   defaults = function(v, arch, request)
     local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
     local rows, tiles = row_count(v, request), 1
