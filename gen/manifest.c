@@ -8,7 +8,7 @@
  *   dilation -                             (or 4, or param.NAME)
  *   aligned16 1
  *   params_size 256
- *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM CLUSTER FACTOR...   a factor is len_q/128
+ *   launch ENTRY BLOCK SHARED_BYTES BLOCKS_PER_SM CLUSTER PLANS EARLY FACTOR...   a factor is len_q/128
  *   region NAME BYTES ZEROED FACTOR...
  *   field NAME TYPE OFFSET SOURCE
  *   end
@@ -27,7 +27,7 @@ static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q"
 static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map", "states"};
 static const int type_sizes[] = {8, 8, 4, 4, 128, sizeof(manifest_states)};
 static const int type_alignments[] = {8, 8, 4, 4, 64, 8};
-enum { TYPE_COUNT = 6, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
+enum { FORMAT = 5, TYPE_COUNT = 6, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
 
 /* ---- sizes ---- */
 
@@ -104,9 +104,10 @@ static void write_rule(const manifest_rule *rule, text *out) {
 }
 
 void manifest_write(const manifest *m, text *out) {
-  text_printf(out, "manifest 5\nfamily %s\nvariant %s\nschedule %s\narch %s\ndilation %s\naligned16 %d\nparams_size %d\n",
-              m->family, m->variant_hash, *m->schedule ? m->schedule : "-", m->arch, *m->dilation ? m->dilation : "-",
-              m->aligned16, m->params_size);
+  text_printf(out, "manifest %d\nfamily %s\nvariant %s\nschedule %s\narch %s\n", FORMAT, m->family, m->variant_hash,
+              *m->schedule ? m->schedule : "-", m->arch);
+  text_printf(out, "dilation %s\naligned16 %d\nparams_size %d\n", *m->dilation ? m->dilation : "-", m->aligned16,
+              m->params_size);
   for (int n = 0; n < m->nlaunches; n++) {
     const manifest_launch *l = &m->launches[n];
     text_printf(out, "launch %s %d %d %d %d %d %d", l->entry, l->block, l->shared_bytes, l->blocks_per_sm, l->cluster,
@@ -231,7 +232,7 @@ static void read_line(reader *r, manifest *m) {
   char key[16];
   read_word(r, key, sizeof key);
   if (strcmp(key, "manifest") == 0)
-    r->bad = r->bad || read_number(r) != 4;
+    r->bad = r->bad || read_number(r) != FORMAT;
   else if (strcmp(key, "family") == 0)
     read_word(r, m->family, sizeof m->family);
   else if (strcmp(key, "variant") == 0)

@@ -52,7 +52,7 @@ def test_served(path, compiler):
     spec = qkv.Spec(path)
     assert spec.layout_q == "ragged" and spec.layout_kv == "paged"
     source = compiler.generate(spec, arch="sm_90a", phase="decode")
-    family = "attention_decode_sm90" if spec.heads_q // spec.heads_kv > 64 else "attention_decode_sm80"
+    family = "attention_decode_sm80" if spec.dtype_kv == "e4m3" else "attention_decode_sm90"
     assert source.startswith(f"// {family} for sm_90a"), source.splitlines()[0]
 
 

@@ -123,7 +123,7 @@ static void a_family_may_yield(void **state) {
   fixture_remove(folder);
 }
 
-/* On Hopper more than 64 rows a KV head go to attention_decode_sm90. */
+/* On Hopper 16-bit numbers go to attention_decode_sm90, but for a single row. */
 static void rows_decide_between_families_of_decode(void **state) {
   (void)state;
   static const struct {
@@ -132,8 +132,9 @@ static void rows_decide_between_families_of_decode(void **state) {
     int len_q;
     const char *family;
   } rows[] = {
-      {8, "sm_90a", 1, "attention_decode_sm80"},  {8, "sm_90a", 8, "attention_decode_sm80"},
-      {8, "sm_90a", 9, "attention_decode_sm90"},  {71, "sm_90a", 1, "attention_decode_sm90"},
+      {1, "sm_90a", 1, "attention_decode_simt"},  {1, "sm_90a", 2, "attention_decode_sm90"},
+      {1, "sm_90a", 0, "attention_decode_sm90"},  {1, "sm_80", 1, "attention_decode_simt"},
+      {8, "sm_90a", 1, "attention_decode_sm90"},  {71, "sm_90a", 1, "attention_decode_sm90"},
       {71, "sm_90a", 0, "attention_decode_sm90"}, {71, "sm_80", 1, "attention_decode_sm80"},
       {71, "sm_120", 1, "attention_decode_sm80"},
   };

@@ -124,7 +124,7 @@ static void other_texts_are_refused(void **state) {
   (void)state;
   static const char *const good =
       "manifest 5\nfamily f\nvariant v\nschedule -\narch sm_80\ndilation -\naligned16 0\nparams_size 16\n"
-      "launch e 32 0 0 1 0 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
+      "launch e 32 0 0 1 0 1 batch/1\nfield a pointer 0 q\nfield b i32 8 batch\nend\n";
   static const struct {
     const char *from, *to;
   } edits[] = {{"manifest 5", "manifest 4"},
@@ -142,9 +142,10 @@ static void other_texts_are_refused(void **state) {
                {"32", "+32"},
                {"32", "0"},
                {"32", "99999999999999999999"},
-               {" 1 0 batch", " 0 0 batch"},
-               {" 1 0 batch", " 9 0 batch"},
-               {" 1 0 batch", " 1 2 batch"},
+               {" 1 0 1 batch", " 0 0 1 batch"},
+               {" 1 0 1 batch", " 9 0 1 batch"},
+               {" 1 0 1 batch", " 1 2 1 batch"},
+               {" 1 0 1 batch", " 1 0 2 batch"},
                {"end\n", "end"},
                {"end\n", "end\nend\n"},
                {"family f", "family f g"},
