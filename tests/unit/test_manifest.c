@@ -151,7 +151,7 @@ static void other_texts_are_refused(void **state) {
                {"family f", "family f g"},
                {"family f", "family  f"},
                {"family f\n", "family f\nfamily f\n"},
-               {"launch e 32 0 0 1 0 batch/1\n", ""},
+               {"launch e 32 0 0 1 0 1 batch/1\n", ""},
                {"field b", "word b"},
                {"schedule -\n", "schedule \n"}};
   manifest m;
