@@ -123,7 +123,7 @@ static void a_family_may_yield(void **state) {
   fixture_remove(folder);
 }
 
-/* On Hopper 16-bit numbers go to attention_decode_sm90, but for a single row. */
+/* On Hopper 16-bit numbers go to attention_decode_sm90, but for a single row, and few rows from pages of one key. */
 static void rows_decide_between_families_of_decode(void **state) {
   (void)state;
   static const struct {
@@ -131,16 +131,22 @@ static void rows_decide_between_families_of_decode(void **state) {
     const char *target;
     int len_q;
     const char *family;
+    int page; /* 0: dense */
   } rows[] = {
-      {1, "sm_90a", 1, "attention_decode_simt"},  {1, "sm_90a", 2, "attention_decode_sm90"},
-      {1, "sm_90a", 0, "attention_decode_sm90"},  {1, "sm_80", 1, "attention_decode_simt"},
-      {8, "sm_90a", 1, "attention_decode_sm90"},  {71, "sm_90a", 1, "attention_decode_sm90"},
-      {71, "sm_90a", 0, "attention_decode_sm90"}, {71, "sm_80", 1, "attention_decode_sm80"},
-      {71, "sm_120", 1, "attention_decode_sm80"},
+      {1, "sm_90a", 1, "attention_decode_simt", 0},  {1, "sm_90a", 2, "attention_decode_sm90", 0},
+      {1, "sm_90a", 0, "attention_decode_sm90", 0},  {1, "sm_80", 1, "attention_decode_simt", 0},
+      {8, "sm_90a", 1, "attention_decode_sm90", 0},  {71, "sm_90a", 1, "attention_decode_sm90", 0},
+      {71, "sm_90a", 0, "attention_decode_sm90", 0}, {71, "sm_80", 1, "attention_decode_sm80", 0},
+      {71, "sm_120", 1, "attention_decode_sm80", 0}, {8, "sm_90a", 1, "attention_decode_sm80", 1},
+      {8, "sm_90a", 2, "attention_decode_sm80", 1},  {8, "sm_90a", 3, "attention_decode_sm90", 1},
+      {8, "sm_90a", 1, "attention_decode_sm90", 16},
   };
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
-    char source[128];
-    snprintf(source, sizeof source, "qkvc: 1\nname: t\nattention: {heads: {q: %d, kv: 1}, dim: 64}\n", rows[n].heads);
+    char source[192];
+    int used = snprintf(source, sizeof source, "qkvc: 1\nname: t\nattention: {heads: {q: %d, kv: 1}, dim: 64}\n",
+                        rows[n].heads);
+    if (rows[n].page)
+      snprintf(source + used, sizeof source - (size_t)used, "layout: {kv: {paged: {page: %d}}}\n", rows[n].page);
     spec *s = fixture_spec(source);
     gen_request request = {.arch = arch_find(rows[n].target), .phase = "decode", .len_q = rows[n].len_q};
     expect_family(s, &request, rows[n].family);
