@@ -89,9 +89,9 @@ return {
     return true
   end,
 
-  -- A single row, where no call has more, is read as fast without tensor cores, and sooner for short sequences. Pages of
-  -- one key are a row's address each, which eight warps find sooner than the producer's four: 0.89 and 0.90 of a plain
-  -- read beside 0.82 and 0.80; with pages of 16 it is 0.89 and 0.92 beside 0.93 and 0.96.
+  -- A single row, where no call has more, is read as fast without tensor cores, and sooner for short sequences.
+  -- Pages of one key are a row's address each, which eight warps find sooner than the producer's four: 0.89 and 0.90
+  -- of a plain read beside 0.82 and 0.80; with pages of 16 it is 0.89 and 0.92 beside 0.93 and 0.96.
   yields = function(v, request)
     local single_keys = v.layout_kv == "paged" and v.page_size == 1 and row_count(v, request) <= 16
     return single_keys or v.group * request.len_q == 1 and not request.dedicated
