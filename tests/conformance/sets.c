@@ -266,7 +266,7 @@ static const row sequence_rows[] = {
     {false, "no sequence", "dim=16 lq=5 lk=5 b=0 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged table=csr}"},
     {false, "the textbook family", "family=attention_naive dim=16 hq=4 hk=2 b=7 lq=20 lk=70 {seq=ragged,seq=ragged_paged page=3 order=hnd table=csr} mask='causal' sink=mixed outputs=all check=sequences"},
     {false, "the textbook family", "family=attention_naive dim={16,72} hq=2 b=7 lq=17 lk=70 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged page=16 table=csr,seq=ragged_paged page=1 order=hnd} {mask='causal' dtype=f32,mask='causal and doc2[b, q] == doc2[b, k]' score='s + slope[h] * (k - q)' softcap=5 dtype=f16 out=f32} sink=mixed outputs=all"},
-    {false, "f32, which only the textbook family can do", "dim=16 hq=2 b=7 lq=20 lk=70 dtype=f32 {seq=ragged,seq=ragged_paged page=16 order=hnd} mask='causal' check=sequences"},
+    {false, "f32, many queries of which only the textbook family can do", "family=attention_naive dim=16 hq=2 b=7 lq=20 lk=70 dtype=f32 {seq=ragged,seq=ragged_paged page=16 order=hnd} mask='causal' check=sequences"},
 };
 
 /* The same by tensor maps: boxes that end where a sequence does, a tile of keys in one page and in several; O by tensor
