@@ -61,7 +61,7 @@ return {
   -- A lane has one chunk of a row where 32 lanes can have them all. Two blocks of eight warps leave a thread 128
   -- registers; 64 KiB on their way to an SM keep the memory busy. Not yet measured.
   defaults = function(v, arch, request)
-    local rows = v.group * math.max(request.len_q, 1)
+    local rows = split.row_count(v, request)
     local m = layout(v, {tile_m = 1, lanes = 32, keys = 1, warps = 1})
     local s = split.schedule(v, {tile_m = 1, lanes = 2, keys = 1, warps = 8, blocks = 2, together = split.together(v)})
     while s.lanes < math.min(math.max(m.k_chunks, m.v_chunks), 32) do s.lanes = 2 * s.lanes end

@@ -11,9 +11,6 @@ local split = library("split")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
 
--- Keys and values of one byte stay so in shared memory; the products take them, and the queries, as f16.
-local function is_bytes(v) return v.dtype_kv == "e4m3" end
-
 -- Row pitch in elements of a slice in shared memory: an odd number of 16-byte chunks, so that the eight rows of an
 -- ldmatrix fall into different banks.
 local function pitch(dim, element_bytes)
@@ -25,7 +22,7 @@ local function layout(v, s)
   local m = {packed = true, flat = true, idle_rows = 0, parts = 0, q_resident = true, pitch_q = false}
   m.threads, m.meet, m.lane_key = "THREADS", "block_sync()", "min(lane, TILE_N - 1)"
   m.dim_qk = round_up_16(v.dim_qk) -- mma takes 16 dimensions at a time; the padding is zero
-  m.bytes = is_bytes(v)
+  m.bytes = split.is_bytes(v) -- they stay so in shared memory; the products take them, and the queries, as f16
   m.element_bytes = m.bytes and 1 or 2 -- of K and V
   m.headroom = m.bytes and 7 or 0 -- of P in f16, above what that holds least
   m.pitch_k = pitch(m.dim_qk, m.element_bytes)
@@ -57,7 +54,7 @@ return {
   supports = function(v, request)
     local reason = attention.refuse(v, {f16 = true, bf16 = true}, true, {kv = {e4m3 = true}, kv_scale = true})
     if reason then return false, reason end
-    if v.dtype_q ~= v.dtype_kv and not is_bytes(v) then
+    if v.dtype_q ~= v.dtype_kv and not split.is_bytes(v) then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv ..
         "; kv must be the same or e4m3"
     end
@@ -69,9 +66,7 @@ return {
   -- Measured on an H200: for one row the CUDA cores keep up with memory, and loads straight into registers read it
   -- faster (0.99 of a plain read, beside 0.93). For two rows it is even; for four they do not keep up. Where calls may
   -- have more queries, a tile of one row would read the keys again for each.
-  yields = function(v, request)
-    return v.group * request.len_q == 1 and not request.dedicated and not is_bytes(v)
-  end,
+  yields = function(v, request) return split.is_single_row(v, request) and not split.is_bytes(v) end,
 
   axes = split.axes{
     {name = "tile_m", values = {16, 32, 48, 64, 80, 96, 112, 128},
@@ -86,13 +81,13 @@ return {
   -- Measured on an H200 beside cuDNN, FlashAttention-3 and a plain read of as many bytes; see docs/performance.md. A
   -- row of tiles is read once where its rows fit 8 warps; 64 KiB on their way to an SM keep the memory busy.
   defaults = function(v, arch, request)
-    local dim, rows = math.max(v.dim_qk, v.dim_v), v.group * math.max(request.len_q, 1)
+    local dim, rows = math.max(v.dim_qk, v.dim_v), split.row_count(v, request)
     local row_warps = math.min(ceil_div(rows, 16), 8)
-    local row_bytes = (is_bytes(v) and 1 or 2) * dim -- of short rows: more warps that are at work on them
+    local row_bytes = (split.is_bytes(v) and 1 or 2) * dim -- of short rows: more warps that are at work on them
     local many = row_bytes <= 128 or v.layout_kv == "paged" -- pages: looking them up takes more warps
-    local key_warps = row_warps > 5 and 1 or math.max((many and (is_bytes(v) and 12 or 8) or 4) // row_warps, 2)
+    local key_warps = row_warps > 5 and 1 or math.max((many and (split.is_bytes(v) and 12 or 8) or 4) // row_warps, 2)
     local tile_n = key_warps == 1 and 32 or 16
-    local slice = (is_bytes(v) and 1 or 2) * tile_n * (v.dim_qk + v.dim_v)
+    local slice = (split.is_bytes(v) and 1 or 2) * tile_n * (v.dim_qk + v.dim_v)
     local stages = math.min(math.max(1 + ceil_div(64 << 10, key_warps * slice), 2), 6)
     return split.schedule(v, {tile_m = 16 * row_warps, tile_n = tile_n, warps = row_warps * key_warps,
                               row_warps = row_warps, stages = stages, together = split.together(v)})

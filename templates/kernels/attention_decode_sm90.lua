@@ -67,9 +67,6 @@ local function schedule(v, s)
   return s
 end
 
--- The rows of a call that share keys.
-local function row_count(v, request) return v.group * math.max(request.len_q, 1) end
-
 return {
   name = "attention_decode_sm90",
   summary = "few queries, keys split over all SMs, wgmma with keys as its rows",
@@ -93,8 +90,8 @@ return {
   -- Pages of one key are a row's address each, which eight warps find sooner than the producer's four: 0.89 and 0.90
   -- of a plain read beside 0.82 and 0.80; with pages of 16 it is 0.89 and 0.92 beside 0.93 and 0.96.
   yields = function(v, request)
-    local single_keys = v.layout_kv == "paged" and v.page_size == 1 and row_count(v, request) <= 16
-    return single_keys or v.group * request.len_q == 1 and not request.dedicated
+    local single_keys = v.layout_kv == "paged" and v.page_size == 1 and split.row_count(v, request) <= 16
+    return single_keys or split.is_single_row(v, request)
   end,
 
   axes = axes{
@@ -109,7 +106,7 @@ return {
   -- slices as shared memory holds.
   defaults = function(v, arch, request)
     local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
-    local rows, tiles = row_count(v, request), 1
+    local rows, tiles = split.row_count(v, request), 1
     repeat
       s.tile_m = round_up(ceil_div(rows, tiles), 8)
       tiles = tiles + 1

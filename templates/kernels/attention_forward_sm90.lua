@@ -1,5 +1,5 @@
--- attention_forward_sm90: fused attention for Hopper: TMA, wgmma, mbarriers, one producer thread or warp, one to three
--- consumer warpgroups.
+-- attention_forward_sm90: fused attention for Hopper: TMA, wgmma, mbarriers, one producer thread or up to four warps,
+-- one to three consumer warpgroups.
 --
 -- One block works through tiles of 64 query rows per consumer warpgroup. The producer fetches Q and rings of K and V
 -- tiles by tensor maps; a consumer warpgroup keeps its rows' scores, probabilities and output in registers. The output
@@ -122,10 +122,13 @@ local function fit_rows(v, len_q, s)
   return s
 end
 
+-- Whether one thread or warp fetches everything.
+local function has_one_loader(v) return mask.walk or attention.is_dense(v) end
+
 -- A warp for K and one for V wait for places of their own, and none keeps the other waiting. A warp starts one copy
 -- after the other; many small ones are sooner started by two. For dense tensors that gains nothing.
 local function loaders(v, s)
-  if mask.walk or attention.is_dense(v) then return 1 end
+  if has_one_loader(v) then return 1 end
   return layout(v, s).boxes >= 8 and 4 or 2
 end
 
@@ -282,11 +285,12 @@ return {
       return false, "scheduler = 3 needs " .. (s.l2_mib == 0 and "l2_mib of at least 4" or "cluster = 1")
     end
     if s.scheduler == 3 and not attention.is_dense(v) then return false, "scheduler = 3 needs dense tensors" end
-    local one_loader = mask.walk or attention.is_dense(v)
-    if one_loader and s.loaders > 1 then
+    if has_one_loader(v) and s.loaders > 1 then
       return false, "loaders > 1 needs sequences, and a mask whose tiles of keys are one range"
     end
-    if not one_loader and s.loaders == 1 then return false, "loaders = 1 needs dense tensors, or a mask to walk" end
+    if not has_one_loader(v) and s.loaders == 1 then
+      return false, "loaders = 1 needs dense tensors, or a mask to walk"
+    end
     if s.loaders > 2 and m.boxes == 1 then return false, "loaders = 4 needs tiles of keys in several pages" end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
@@ -319,8 +323,9 @@ return {
            "what the producer found: a word on every tile of K, and of Q")
     region("mask", m.parts_offset, m.total, s.stages .. " x " .. m.parts .. " numbers for every key of a tile")
     local scores = m.tile_m * s.tile_n
-    local producer = attention.is_dense(v) and "thread" or "warp"
-    lines[#lines + 1] = "roles: one producer " .. producer .. " (" .. b.producer .. " registers), " .. s.warpgroups ..
+    local producer = s.loaders > 1 and s.loaders .. " producer warps" or
+      "one producer " .. (attention.is_dense(v) and "thread" or "warp")
+    lines[#lines + 1] = "roles: " .. producer .. " (" .. b.producer .. " registers), " .. s.warpgroups ..
       " consumer warpgroups of 64 rows (" .. b.consumer .. ")"
     lines[#lines + 1] = "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials"
     if m.boxes > 1 then lines[#lines + 1] = ("a tile of K or V: %d boxes of %d keys"):format(m.boxes, m.box_rows) end

@@ -6,6 +6,10 @@ local split = {}
 -- Whether keys and values take one byte an element.
 function split.is_bytes(v) return v.dtype_kv == "e4m3" or v.dtype_kv == "e5m2" end
 
+-- The rows of a call that share keys; and whether an op's calls have one such row and never more.
+function split.row_count(v, request) return v.group * math.max(request.len_q, 1) end
+function split.is_single_row(v, request) return v.group * request.len_q == 1 and not request.dedicated end
+
 -- The first reason, beyond those of attention.refuse, why such a family cannot do `v`, or nil.
 function split.refuse(v, request)
   if request.unaligned then return "copies of 16 bytes need 16-byte aligned addresses and strides" end

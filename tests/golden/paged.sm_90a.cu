@@ -37,7 +37,7 @@
 //   V           40960 ..  65536   3 x 64 rows of 1 x 128 bytes, swizzled
 //   O           65536 ..  73728   64 rows of 1 x 128 bytes, swizzled
 //   mbarriers   73728 ..  73856   8 bytes each
-// roles: one producer warp (56 registers), 1 consumer warpgroups of 64 rows (240)
+// roles: 4 producer warps (56 registers), 1 consumer warpgroups of 64 rows (240)
 // a tile: 1048576 FLOPs, 4096 exponentials
 // a tile of K or V: 4 boxes of 16 keys
 

@@ -34,7 +34,7 @@
 //   O          147456 .. 172032   192 rows of 1 x 128 bytes, swizzled
 //   mbarriers  172032 .. 172192   8 bytes each
 //   tickets    172192 .. 172200   work numbers on their way from the producer to the consumers
-// roles: one producer warp (32 registers), 3 consumer warpgroups of 64 rows (160)
+// roles: 2 producer warps (32 registers), 3 consumer warpgroups of 64 rows (160)
 // a tile: 6291456 FLOPs, 24576 exponentials
 // rows of a tile: 48 queries of 4 heads, 0 idle
 
