@@ -222,6 +222,9 @@ static const row orders_rows[] = {
     {false, "packed sequences, fixed shares", SM90 "dim=16 lq=150 seq=ragged_padded b=5 mask='causal' sched='warpgroups=1,tile_n=32,stages=1,q_buffers=1,o_buffer=0,store=1,scheduler=1'"},
     {false, "pages, several boxes to a tile", SM90 "dim=16 lq=80 seq=ragged_paged page=8 b=7 mask='causal' sched='warpgroups=2,tile_n=32,stages=2,order=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2,pack=1'"},
     {false, "pages, told tiles", SM90 "dim=16 lq=80 seq=ragged_paged page=16 b=7 mask='keep[b, k] and (q - k < 20 or k < 4)' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=2'"},
+    {false, "what a call leaves in its workspace", SM90 "dim=16 b=2 lq=300 mask='causal' sched={'warpgroups=1,tile_n=32,stages=2,order=0,q_buffers=2,scheduler=2','warpgroups=1,tile_n=32,stages=2,order=0,q_buffers=2,scheduler=2,cluster=2'} check=repeat"},
+    {false, "what a call leaves in its workspace", SM90 "dim=16 b=2 lq=300 mask='causal and (q - k < 20 or k < 4)' sched='warpgroups=1,tile_n=16,stages=2,order=0,scheduler=2' check=repeat"},
+    {false, "what a call leaves in its workspace", SM90 "dim=16 lq=300 mask='causal and k // 50 == q // 50' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=2,scheduler=3,l2_mib=4' check=repeat"},
 };
 
 // clang-format on
@@ -300,6 +303,7 @@ static const row sequence90_rows[] = {
     {false, "batch mates", SHORT90 TILE_32 "{seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=8 table=csr order=hnd} mask='causal' check=batch_mates"},
     {false, "rows that see no key", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=16 table=csr} lk=40 lq=131 mask='causal' sink=normal outputs=all check=sequences"},
     {false, "all at their maxima", SHORT90 TILE_32 "lens=full {seq=padded,seq=ragged,seq=ragged_padded,seq=ragged_paged page=16,seq=paged page=64 table=csr} mask='causal' check=sequences"},
+    {false, "what a call leaves in its workspace", SHORT90 WORKS " {seq=padded,seq=ragged,seq=ragged_paged page=16} mask='causal' check=repeat"},
     {false, "decode steps", MAPPED "dim=64 hq=4 hk=1 b=9 lq=1 lk=100 sched='warpgroups=1,tile_n=32' {seq=padded mask='true',seq=paged page=16 mask='window(60, 0)',seq=ragged_paged page=64 order=hnd table=csr mask='true'} check=sequences"},
     {false, "nothing", MAPPED "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged table=csr} sink=normal outputs=all"},
 };

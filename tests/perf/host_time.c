@@ -161,9 +161,15 @@ int main(int argc, char **argv) {
   check(qkv_spec_load(b.engine, DENSE, &dense));
   prepare(&b, paged, dense);
   make_arguments(&b);
+  qkv_attention_args later[] = {b.many, b.few, b.dense}; /* of the layers behind the first */
+  for (int n = 0; n < 3; n++)
+    later[n].reuse_plan = 1;
   const timed_call timed[] = {{"attention, paged, many", b.serve, &b.many, NULL},
+                              {"  with reuse_plan", b.serve, &later[0], NULL},
                               {"attention, paged, one query", b.serve, &b.few, NULL},
+                              {"  with reuse_plan", b.serve, &later[1], NULL},
                               {"attention, dense", b.forward, &b.dense, NULL},
+                              {"  with reuse_plan", b.forward, &later[2], NULL},
                               {"append", b.append, NULL, &b.one}};
   for (size_t n = 0; n < sizeof timed / sizeof *timed; n++)
     time_call(b.engine, &timed[n], batches, calls);
