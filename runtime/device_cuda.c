@@ -145,20 +145,26 @@ static qkv_status cuda_info(device *base, qkv_device_info *out) {
     int *value;
   } wanted[] = {{CUDA_DEVICE_SM_COUNT, &out->sm_count},
                 {CUDA_DEVICE_COMPUTE_MAJOR, &out->compute_major},
-                {CUDA_DEVICE_COMPUTE_MINOR, &out->compute_minor}};
+                {CUDA_DEVICE_COMPUTE_MINOR, &out->compute_minor},
+                {CUDA_DEVICE_SHARED_PER_BLOCK, &out->shared_per_block}};
   for (size_t n = 0; n < sizeof wanted / sizeof *wanted; n++) {
     qkv_status status = cuda_check(d->api, d->api->device_attribute(wanted[n].value, wanted[n].attribute, d->handle),
                                    "cuDeviceGetAttribute");
     if (status != QKV_OK)
       return status;
   }
-  int l2 = 0;
+  int l2 = 0, clock = 0, memory_clock = 0, bus = 0; /* 0: the driver does not know */
   size_t memory = 0;
   d->api->device_attribute(&l2, CUDA_DEVICE_L2_BYTES, d->handle);
+  d->api->device_attribute(&clock, CUDA_DEVICE_CLOCK_KHZ, d->handle);
+  d->api->device_attribute(&memory_clock, CUDA_DEVICE_MEMORY_CLOCK_KHZ, d->handle);
+  d->api->device_attribute(&bus, CUDA_DEVICE_MEMORY_BUS_BITS, d->handle);
   d->api->device_memory(&memory, d->handle);
   d->api->driver_version(&out->driver_version);
   out->l2_bytes = l2;
   out->memory_bytes = (int64_t)memory;
+  out->clock_hz = 1e3 * clock;
+  out->memory_bandwidth = 2.0 * 1e3 * memory_clock * bus / 8; /* two transfers a clock */
   out->ordinal = d->ordinal;
   snprintf(out->kind, sizeof out->kind, "cuda");
   snprintf(out->arch, sizeof out->arch, "sm_%d%d", out->compute_major, out->compute_minor);

@@ -112,6 +112,9 @@ static qkv_status emu_info(device *d, qkv_device_info *out) {
   out->l2_bytes = 4 << 20;
   out->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   out->driver_version = 0;
+  out->clock_hz = 1e9; /* a machine on paper: what models of speed reckon with */
+  out->memory_bandwidth = 1e11;
+  out->shared_per_block = EMU_SHARED_LIMIT;
   out->compiler[0] = 0;
   return QKV_OK;
 }

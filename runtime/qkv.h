@@ -131,6 +131,9 @@ typedef struct qkv_device_info {
   int64_t l2_bytes, memory_bytes;
   int driver_version;      /* 13000; 0 on emu */
   char compiler[256];      /* "NVRTC 13.0 (/usr/lib/...)", "g++ 12.2.0" or "" */
+  double clock_hz;         /* of the SMs at most, as the driver says */
+  double memory_bandwidth; /* bytes a second, from the memory's clock and bus: what no kernel quite reaches */
+  int shared_per_block;    /* bytes of shared memory that a block may opt in to */
 } qkv_device_info;
 QKV_API qkv_status qkv_device_get_info(qkv_engine *engine, qkv_device_info *out);
 QKV_API qkv_status qkv_alloc(qkv_engine *engine, size_t bytes, void **out);
@@ -252,6 +255,51 @@ QKV_API qkv_status qkv_explain(qkv_engine *engine, const qkv_spec *spec, const q
 /* Text or JSON on the machine: driver, GPUs, NVRTC, g++, cache directory; with what to do about what is missing. Works
  * without an engine. *healthy is nonzero when kernels can be compiled and run on a GPU. */
 QKV_API qkv_status qkv_doctor(const qkv_options *opt, int json, int *healthy, char **out);
+
+/* ---- Schedules: what could be tried, what was measured ---- */
+
+typedef enum qkv_effort { QKV_EFFORT_QUICK = 0, QKV_EFFORT_DEFAULT = 1, QKV_EFFORT_FULL = 2 } qkv_effort;
+
+/* A legal schedule of a family, with what a model of the device expects of it for one workload (docs/tuning.md). The
+ * terms are the seconds that each part of the device would take by itself; `seconds` is what they make together. */
+typedef struct qkv_candidate {
+  size_t size;
+  const char *family, *schedule; /* valid during the visit; the schedule is complete, in the order of the axes */
+  int is_default;                /* what the family takes by itself for these maxima */
+  double seconds;
+  double tensor, exponential, shared, memory; /* seconds of tensor cores, special functions, shared and device memory */
+  double waves;                               /* factor of work that does not fill the last round of blocks; at least 1 */
+} qkv_candidate;
+
+/* Calls visit for every legal schedule worth trying, the default first, then those with the fewest expected seconds
+ * first; schedules that are equal in them stand in a fixed order. opt says family, phase and maxima as for qkv_build; the
+ * workload says what is expected of them (its len_q and len_k are lengths of every sequence). A nonzero return stops.
+ * Needs no GPU: an engine without a device models the architecture's flagship. */
+QKV_API qkv_status qkv_candidates(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
+                                  const qkv_workload *workload, qkv_effort effort,
+                                  int (*visit)(const qkv_candidate *candidate, void *user), void *user);
+
+/* What a tuner measured. Strings of an entry that the library gives are valid as long as the visit or the engine. */
+typedef struct qkv_tuned_entry {
+  size_t size;
+  const char *phase;             /* "prefill" or "decode" */
+  const char *family, *schedule;
+  const char *workload;          /* its name; NULL: the best over all workloads of the phase, for maxima that are not declared */
+  int64_t batch, len_q, len_k;   /* as measured; they decide the bucket. 0 where workload is NULL */
+  double seconds, low, high;     /* median; 10th and 90th percentile */
+  const char *default_schedule;  /* what the family would have taken by itself */
+  double default_seconds;        /* measured in turns with it */
+} qkv_tuned_entry;
+
+/* Writes a table, replacing what the file said of the same variant, family's phase and bucket; entries of others stay.
+ * path NULL: DIRECTORY/GPU CLASS/SPEC NAME.yaml of the user's tables ($QKV_TUNED_DIR, else the cache directory's tuned/).
+ * notes: "key: value" lines on how it was measured (clock, versions, effort), or NULL. QKV_IO names the file. */
+QKV_API qkv_status qkv_tuned_write(qkv_engine *engine, const qkv_spec *spec, const char *path,
+                                   const qkv_tuned_entry *entries, int count, const char *notes);
+/* The entry that qkv_prepare takes for a spec and these options (arch NULL, schedule NULL), if any: *found is 0 or 1.
+ * Explains in *reason (qkv_string_free; may be NULL): which file, which bucket, or why the built-in default stays. */
+QKV_API qkv_status qkv_tuned_find(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
+                                  qkv_tuned_entry *entry, int *found, char **reason);
 
 /* ---- Cache ---- */
 

@@ -44,6 +44,17 @@ static int fails(const char *symbol) {
     return 0;                                                                                                          \
   }
 
+/* Of an H200; 1 Mi for what nobody asks. */
+static int attribute_of(int attribute) {
+  static const struct {
+    int attribute, value;
+  } known[] = {{13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144}, {75, 9}, {76, 0}, {97, 232448}};
+  for (size_t n = 0; n < sizeof known / sizeof *known; n++)
+    if (known[n].attribute == attribute)
+      return known[n].value;
+  return 1 << 20;
+}
+
 static int gpus(void) {
   return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
 }
@@ -67,10 +78,7 @@ STUB(cuGetErrorString, (int error, const char **text), (void)error; *text = "a s
 STUB(cuDeviceGetCount, (int *count), *count = gpus())
 STUB(cuDeviceGet, (int *device, int ordinal), *device = ordinal)
 STUB(cuDeviceGetName, (char *name, int size, int device), snprintf(name, (size_t)size, "Stub %d", device))
-STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device; *value = attribute == 75   ? 9
-                                                                                           : attribute == 76 ? 0
-                                                                                           : attribute == 16 ? 132
-                                                                                                             : 1 << 20)
+STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device; *value = attribute_of(attribute))
 STUB(cuDeviceTotalMem_v2, (size_t * bytes, int device), (void)device; *bytes = (size_t)1 << 30)
 STUB(cuDevicePrimaryCtxRetain, (context * c, int device), *c = &contexts[device])
 STUB(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)

@@ -81,6 +81,8 @@ static void use_everything(device *d) {
   assert_string_equal(info.arch, "sm_90");
   assert_int_equal(info.sm_count, 132);
   assert_int_equal(info.driver_version, 13000);
+  assert_int_equal(info.shared_per_block, 232448);
+  assert_true(info.clock_hz == 1980e6 && info.memory_bandwidth == 2.0 * 3201e6 * 6144 / 8);
   need(ops->alloc(d, 4, &memory));
   need(ops->copy_to_device(d, memory, "abc", 4));
   need(ops->copy_to_host(d, out, memory, 4));

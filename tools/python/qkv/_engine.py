@@ -161,6 +161,7 @@ class Engine(_Handle):
         info = c.DeviceInfo()
         c.call("qkv_device_get_info", pointer, byref(info))
         #: name kind arch ordinal sm_count compute_major compute_minor l2_bytes memory_bytes driver_version compiler
+        #: clock_hz memory_bandwidth shared_per_block
         self.device = SimpleNamespace(**{
             field: value.decode() if isinstance(value, bytes) else value
             for field, value in ((name, getattr(info, name)) for name, _ in c.DeviceInfo._fields_[1:])})

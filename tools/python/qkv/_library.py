@@ -61,7 +61,8 @@ class DeviceInfo(_Sized):
     _fields_ = [("size", c_size_t), ("name", c_char * 128), ("kind", c_char * 16), ("arch", c_char * 16),
                 ("ordinal", c_int), ("sm_count", c_int), ("compute_major", c_int), ("compute_minor", c_int),
                 ("l2_bytes", c_int64), ("memory_bytes", c_int64), ("driver_version", c_int),
-                ("compiler", c_char * 256)]
+                ("compiler", c_char * 256), ("clock_hz", c_double), ("memory_bandwidth", c_double),
+                ("shared_per_block", c_int)]
 
 
 class SpecInfo(_Sized):
