@@ -658,6 +658,38 @@ QKV_API qkv_status qkv_reference(const qkv_spec *spec, const qkv_attention_args 
  * Also the fastest and slowest. On emu: wall time of the emulation, which says nothing of a GPU. */
 QKV_API qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats,
                             double *median, double *fastest, double *slowest);
+/* One of several that are measured in turns. */
+typedef struct qkv_contestant {
+  size_t size;
+  const qkv_op *op;
+  const qkv_attention_args *args; /* nargs sets, which the calls take one after the other, round and round */
+  int nargs;
+  double *seconds; /* out, room for options.samples: of one call, in the order of measurement */
+  int samples;     /* out: how many there are */
+  int calls;       /* out: of a sample */
+} qkv_contestant;
+
+/* All fields but `size` may be zero. */
+typedef struct qkv_measure_options {
+  size_t size;
+  int samples;            /* of each contestant at most; 0: 10 */
+  int calls;              /* of a sample; 0: as many as take sample_seconds, at most 512, whole rotations; 1 on emu */
+  double sample_seconds;  /* 0: 1e-3 */
+  double warm_up_seconds; /* of each contestant at most: three samples within 1 % end it; 0: 0.1; none on emu */
+  double time_limit;      /* seconds, looked at between samples, of which each contestant gets one at least; 0: none */
+  int cold_l2;            /* nonzero: no call finds its inputs in the L2 cache. Give as many sets of arguments as make
+                             more than twice the cache; where q, k, v and o of all sets are less, it is overwritten
+                             before each call, and a sample is one call, about a microsecond longer than in a graph */
+} qkv_measure_options;
+#define QKV_MEASURE_OPTIONS_INIT {sizeof(qkv_measure_options), 0, 0, 0, 0, 0, 0}
+
+/* Seconds of a call as a stream of calls sees it. A sample is a CUDA graph of several calls, timed as a whole with
+ * events, so that neither the host nor the distance between launches counts; contestants take turns sample by sample,
+ * every other round in the opposite order, so that differences between them can be taken pair by pair. All are ops of
+ * one engine. Allocates, captures on a stream of its own, waits for `stream`: QKV_CAPTURING while that is captured. On emu:
+ * wall time of the emulation, call by call. What a contestant got before a failure is in its `samples`. */
+QKV_API qkv_status qkv_measure(qkv_contestant *contestants, int count, qkv_stream stream,
+                               const qkv_measure_options *options);
 /* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o.
  * Looks only at shapes, strides excepted, and at lengths of sequences and the parameters the mask uses; those must be
  * in host memory. Bytes count each sequence's own tokens. */

@@ -7,7 +7,7 @@
  * cuTensorMapEncodeTiled needs a context, as the real one does.
  * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind, stub_calls_of_SYMBOL: of one function;
  * stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes so far. stub_early: launches
- * with programmatic serialisation. */
+ * with programmatic serialisation; stub_streams, stub_graphs: alive; stub_replayed: launches replayed by graphs. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +21,7 @@ static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
 int stub_fail_after;
 int stub_capturing; /* some stream is being captured */
+int stub_streams, stub_graphs, stub_replayed, stub_capture_from;
 int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
@@ -179,6 +180,21 @@ STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (voi
 STUB(cuEventSynchronize, (void *event), NEED_CONTEXT; (void)event)
 STUB(cuEventElapsedTime, (float *milliseconds, void *from, void *to), NEED_CONTEXT; (void)from, (void)to;
      *milliseconds = 2.0f)
+
+/* ---- Graphs: what a capture would have run is counted by its launches ---- */
+
+STUB(cuStreamCreate, (void **stream, unsigned flags), NEED_CONTEXT; if (flags != 1) return 1;
+     *stream = malloc(1); stub_streams++)
+STUB(cuStreamDestroy_v2, (void *stream), NEED_CONTEXT; free(stream); stub_streams--)
+STUB(cuStreamBeginCapture_v2, (void *stream, int mode), NEED_CONTEXT; if (!stream || mode != 1) return 1;
+     stub_capture_from = stub_launches)
+STUB(cuStreamEndCapture, (void *stream, int **graph), NEED_CONTEXT; if (!stream) return 1;
+     *graph = malloc(sizeof **graph); **graph = stub_launches - stub_capture_from; stub_graphs++)
+STUB(cuGraphInstantiateWithFlags, (int **out, int *graph, unsigned long long flags), NEED_CONTEXT; if (flags) return 1;
+     *out = malloc(sizeof **out); **out = *graph; stub_graphs++)
+STUB(cuGraphLaunch, (int *graph, void *stream), NEED_CONTEXT; (void)stream; stub_replayed += *graph)
+STUB(cuGraphExecDestroy, (int *graph), NEED_CONTEXT; free(graph); stub_graphs--)
+STUB(cuGraphDestroy, (int *graph), NEED_CONTEXT; free(graph); stub_graphs--)
 
 /* ---- Virtual memory: granules of 64 KiB, as strict as the driver ----
  *
