@@ -75,10 +75,14 @@ static bool escape(reader *r, char **to) {
   if (!hex4(r, &code))
     return false;
   if (code >= 0xD800 && code < 0xDC00 && r->end - r->at >= 6 && r->at[0] == '\\' && r->at[1] == 'u') {
+    const char *next = r->at;
     r->at += 2;
     if (!hex4(r, &low))
       return false;
-    code = low >= 0xDC00 && low < 0xE000 ? 0x10000 + ((code & 0x3FF) << 10 | (low & 0x3FF)) : 0xFFFD;
+    if (low >= 0xDC00 && low < 0xE000)
+      code = 0x10000 + ((code & 0x3FF) << 10 | (low & 0x3FF));
+    else
+      r->at = next;
   }
   *to += put_utf8(*to, !code || (code >= 0xD800 && code < 0xE000) ? 0xFFFD : code);
   return true;

@@ -140,7 +140,7 @@ void landscape_json(report *r, cli_json *j);
 
 /* All of them. */
 void report_page(report *r, FILE *out);
-void report_json(report *r, FILE *out);
+void report_write_json(report *r, FILE *out);
 /* The page into a file ("-": standard output). A message and an exit code when that fails. */
 int report_write_page(report *r, const char *path);
 

@@ -47,7 +47,7 @@ static int run(int count, char **arguments) {
     code = EXIT_USAGE;
   }
   if (!code && as_json)
-    report_json(&r, stdout);
+    report_write_json(&r, stdout);
   if (!code && (!as_json || out_file))
     code = report_write_page(&r, out_file ? out_file : "report.html");
   report_free(&r);

@@ -193,7 +193,7 @@ int report_write_page(report *r, const char *path) {
   return EXIT_FAILED;
 }
 
-void report_json(report *r, FILE *out) {
+void report_write_json(report *r, FILE *out) {
   static const char *const kinds[] = {"bench", "tune", "peers"};
   cli_json j = {.stream = out};
   json_open(&j, NULL, '{');

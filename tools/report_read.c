@@ -12,7 +12,7 @@
 
 /* ---- Columns ---- */
 
-typedef enum reading { TEXT, POSITIVE, COUNT, YES } reading;
+typedef enum reading { TEXT, POSITIVE, AMOUNT, COUNT, YES } reading;
 
 /* Of several names for one field the first that is there counts. */
 static const struct {
@@ -66,8 +66,8 @@ static const struct {
     NUMBER_COLUMN("p90_seconds", p90, 1),
     NUMBER_COLUMN("model_us", model, 1e-6),
     NUMBER_COLUMN("model_seconds", model, 1),
-    NUMBER_COLUMN("flops", flops, 1),
-    NUMBER_COLUMN("bytes", bytes, 1),
+    {"flops", AMOUNT, offsetof(report_row, flops), 1},
+    {"bytes", AMOUNT, offsetof(report_row, bytes), 1},
     NUMBER_COLUMN("peak_tflops", peak, 1e12),
     NUMBER_COLUMN("peak_gbps", bandwidth, 1e9),
     NUMBER_COLUMN("ratio", ratio, 1),
@@ -157,8 +157,8 @@ static bool complain(const csv_table *t, int row, const char *head, const char *
   return false;
 }
 
-/* A number above 0 (counts: from 0) that a plot has a place for. "" is NAN. */
-static bool read_number(const csv_table *t, int row, int column, bool count, double *out,
+/* A number above 0 (amounts: from 0; counts: whole, too) that a plot has a place for. "" is NAN. */
+static bool read_number(const csv_table *t, int row, int column, reading how, double *out,
                         char error[REPORT_ERROR_SIZE]) {
   const char *cell = csv_cell(t, row, column), *head = t->heads[column];
   *out = NAN;
@@ -170,8 +170,10 @@ static bool read_number(const csv_table *t, int row, int column, bool count, dou
     return complain(t, row, head, cell, "is not a number", error);
   if (!isfinite(value))
     return complain(t, row, head, cell, "is not finite", error);
-  if (count ? value < 0 || value != rint(value) : value <= 0)
-    return complain(t, row, head, cell, count ? "is not a whole number from 0 up" : "is not above 0", error);
+  if (how == POSITIVE ? value <= 0 : value < 0)
+    return complain(t, row, head, cell, how == POSITIVE ? "is not above 0" : "is below 0", error);
+  if (how == COUNT && value != rint(value))
+    return complain(t, row, head, cell, "is not a whole number", error);
   if (value && (value < 1e-30 || value > 1e30))
     return complain(t, row, head, cell, "is out of range, 1e-30 to 1e30", error);
   *out = value;
@@ -192,7 +194,7 @@ static bool read_cells(const csv_table *t, int row, report_row *out, char error[
     double value = NAN, *field = number_field(out, columns[c].field);
     if (columns[c].how == YES)
       value = !strcmp(cell, "1") || !strcmp(cell, "true") || !strcmp(cell, "yes");
-    else if (!read_number(t, row, at, columns[c].how == COUNT, &value, error))
+    else if (!read_number(t, row, at, columns[c].how, &value, error))
       return false;
     if (isnan(*field))
       *field = value * columns[c].factor;
@@ -200,7 +202,7 @@ static bool read_cells(const csv_table *t, int row, report_row *out, char error[
   for (size_t n = 0; n < sizeof rates / sizeof *rates; n++) {
     const int at = csv_column(t, rates[n].head);
     double value = NAN, *field = number_field(out, rates[n].field);
-    if (at >= 0 && !read_number(t, row, at, false, &value, error))
+    if (at >= 0 && !read_number(t, row, at, AMOUNT, &value, error))
       return false;
     if (isnan(*field) && !isnan(out->median))
       *field = value * rates[n].factor * out->median;
@@ -269,7 +271,7 @@ static bool read_wide(report *r, const csv_table *t, int row, int index, char er
     double values[3];
     if (wide_ratio(t, c, name, at)) {
       for (int n = 0; n < 3; n++)
-        if (!read_number(t, row, at[n], false, &values[n], error))
+        if (!read_number(t, row, at[n], POSITIVE, &values[n], error))
           return false;
       if (isnan(values[0]))
         continue;
@@ -278,7 +280,7 @@ static bool read_wide(report *r, const csv_table *t, int row, int index, char er
       out->ratio_p10 = values[1];
       out->ratio_p90 = values[2];
     } else if (wide_time(t, c, name)) {
-      if (!read_number(t, row, c, false, &values[0], error))
+      if (!read_number(t, row, c, POSITIVE, &values[0], error))
         return false;
       if (!isnan(values[0]))
         add_contestant(r, index, name)->median = 1e-6 * values[0];
