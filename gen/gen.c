@@ -6,14 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "family.h"
 #include "lua_bind.h"
 #include "pieces.h"
 #include "schedule.h"
 #include "space.h"
+#include "variant.h"
 #include "visits.h"
 
 /* Everything one call needs; heap-allocated, so that it survives whatever is thrown. */
@@ -258,9 +256,7 @@ static void fill_manifest(lua_State *L, generation *g) {
   strcpy(m->family, g->chosen->name);
   strcpy(m->schedule, g->info.text);
   snprintf(m->arch, sizeof m->arch, "%s", g->request.arch->name);
-  XXH128_hash_t hash = XXH3_128bits(g->canonical.bytes, g->canonical.size);
-  snprintf(m->variant_hash, sizeof m->variant_hash, "%016llx%016llx", (unsigned long long)hash.high64,
-           (unsigned long long)hash.low64);
+  variant_hash_text(&g->canonical, m->variant_hash);
   for (int n = 0; n < m->nlaunches; n++)
     if (m->launches[n].block > g->request.arch->threads_per_block ||
         m->launches[n].shared_bytes > g->request.arch->shared_per_block)

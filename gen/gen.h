@@ -25,6 +25,7 @@ typedef struct gen_request {
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */
   int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */
   int64_t len_q;             /* the same of queries an entry */
+  int64_t len_k;             /* the same of keys; only tables of schedules go by it */
   const char *template_path; /* directory that overrides built-in templates */
 } gen_request;
 

@@ -60,7 +60,7 @@ typedef struct cli_command {
 
 /* Options that every command takes. */
 typedef struct cli_globals {
-  const char *device, *cache_dir, *template_path, *arch;
+  const char *device, *cache_dir, *template_path, *arch, *tuned_dir;
   int verbose, help;
   uint64_t emu_seed; /* an option of run only */
 } cli_globals;
