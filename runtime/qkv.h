@@ -709,7 +709,8 @@ typedef struct qkv_measure_options {
   int samples;            /* of each contestant at most; 0: 10 */
   int calls;              /* of a sample; 0: as many as take sample_seconds, at most 512, whole rotations; 1 on emu */
   double sample_seconds;  /* 0: 1e-3 */
-  double warm_up_seconds; /* of each contestant at most: three samples within 1 % end it; 0: 0.1; none on emu */
+  double warm_up_seconds; /* of each contestant at most: three samples within 1 % end it after a fifth of that; 0: 0.1;
+                             none on emu */
   double time_limit;      /* seconds, looked at between samples, of which each contestant gets one at least; 0: none */
   int cold_l2;            /* nonzero: no call finds its inputs in the L2 cache. Give as many sets of arguments as make
                              more than twice the cache; where q, k, v and o of all sets are less, it is overwritten

@@ -51,6 +51,7 @@ qkv_status qkv_candidates(qkv_engine *e, const qkv_spec *s, const qkv_build_opti
   gen_candidate *list = NULL;
   gen_error error = {0};
   int count = 0;
+  bool for_device;
   if (!e || !s || !workload || !visit)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL",
                      !e          ? "engine"
@@ -59,7 +60,7 @@ qkv_status qkv_candidates(qkv_engine *e, const qkv_spec *s, const qkv_build_opti
                                  : "visit");
   if ((int)effort < QKV_EFFORT_QUICK || effort > QKV_EFFORT_FULL)
     return error_set(QKV_INVALID_ARGUMENT, "effort is %d; it must be 0, 1 or 2", (int)effort);
-  qkv_status status = build_request(e, opt, &request, &compiler);
+  qkv_status status = build_request(e, opt, &request, &compiler, &for_device);
   if (status == QKV_OK)
     status = check_workload(workload, &work);
   if (status != QKV_OK)
