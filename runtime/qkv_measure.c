@@ -194,7 +194,7 @@ static bool time_is_up(const meter *m) {
   return m->options.time_limit > 0 && now() - m->started > m->options.time_limit;
 }
 
-/* Until a contestant's samples no longer change, as they do while clocks rise. */
+/* Until a contestant's samples no longer change, as they do while clocks rise; not too soon, for they may rise slowly. */
 static qkv_status warm_up(const meter *m, runner *r) {
   if (m->engine->ops == &device_emu)
     return QKV_OK;
@@ -205,7 +205,8 @@ static qkv_status warm_up(const meter *m, runner *r) {
     qkv_status status = sample(m, r, &last);
     if (status != QKV_OK)
       return status;
-    if (n >= 2 && fabs(last - before) < STEADY * last && fabs(last - earlier) < STEADY * last)
+    if (n >= 2 && now() - start > m->options.warm_up_seconds / 5 && fabs(last - before) < STEADY * last &&
+        fabs(last - earlier) < STEADY * last)
       break;
   }
   return QKV_OK;

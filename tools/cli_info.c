@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cli_candidates.h"
 #include "cli_kernel.h"
 #include "cli_mask.h"
 
@@ -18,10 +19,16 @@ static void print_text(char *text) {
 
 /* ---- explain ---- */
 
+static int64_t candidates = -1; /* how many of them to list; 0: all */
+static const char *effort;
+
 static mask_request mask = {.problem = {.batch = -1, .len_q = -1, .len_k = -1}};
 
 static const cli_option explain_options[] = {
     {"mask", 0, CLI_FLAG, &mask.wanted, NULL, "show how the mask is cut into tiles; the options below go with it"},
+    {"candidates", 0, CLI_COUNT, &candidates, "N",
+     "list the schedules that a tuner would try for --workload, or --batch, --q and --kv; the first N, 0: all"},
+    {"effort", 0, CLI_TEXT, &effort, "WORD", "how many of them: quick, default or full"},
     {"svg", 0, CLI_TEXT, &mask.svg, "FILE", "draw it into a file"},
     {"workload", 'w', CLI_TEXT, &mask.problem.workload, "NAME", "sizes of this workload; default: the first"},
     {"batch", 'b', CLI_COUNT, &mask.problem.batch, "N", "batch entries; default 1"},
@@ -39,8 +46,9 @@ static const cli_option explain_options[] = {
     {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
-/* The first option that goes with --mask and was given without it, NULL if none. */
-static const char *stray_option(void) {
+/* The first option that goes with --mask and was given without it, NULL if none. Those from `from` on: sizes come first,
+ * which --candidates takes, too. */
+static const char *stray_option(size_t from) {
   const problem_request *r = &mask.problem;
   const struct {
     bool given;
@@ -49,7 +57,7 @@ static const char *stray_option(void) {
               {r->len_k >= 0, "--kv"},     {r->seed, "--seed"},        {r->params.count, "--param"},
               {mask.entry, "--entry"},     {mask.head, "--head"},      {mask.tile, "--tile"},
               {mask.ascii, "--ascii"},     {mask.exact, "--exact"}};
-  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+  for (size_t n = from; n < sizeof rows / sizeof *rows; n++)
     if (rows[n].given)
       return rows[n].name;
   return NULL;
@@ -61,10 +69,14 @@ static int run_explain(int count, char **arguments) {
     mask.json = as_json;
     return cli_mask_explain(arguments[0], &mask);
   }
-  if (stray_option()) {
-    cli_error("%s goes with --mask", stray_option());
+  const size_t sizes = candidates >= 0 ? 4 : 0;
+  if (stray_option(sizes) || (effort && !sizes)) {
+    const char *stray = stray_option(sizes);
+    cli_error("%s goes with %s", stray ? stray : "--effort", stray ? "--mask" : "--candidates");
     return EXIT_USAGE;
   }
+  if (candidates >= 0)
+    return cli_candidates_explain(arguments[0], &mask.problem, candidates, effort, as_json);
   qkv_engine *engine = NULL;
   qkv_spec *spec = NULL;
   char *text = NULL;
@@ -95,7 +107,10 @@ const cli_command cli_explain_command = {"explain",
                                          "head: skipped, full (no mask is evaluated) or partial; and of the partial "
                                          "ones which need not have been, found by\n"
                                          "asking the mask for every pair. Drawn with a character a tile, small masks "
-                                         "a pair.",
+                                         "a pair.\n\n"
+                                         "With --candidates: the schedules that are legal and worth trying, the default "
+                                         "first, then those of which a model of the\n"
+                                         "GPU expects the fewest seconds. --family all: of every family that can.",
                                          explain_options,
                                          1,
                                          1,

@@ -289,6 +289,32 @@ int problem_fill_params(problem *p, const problem_request *r) {
   return code ? code : check_param_names(p, r);
 }
 
+int problem_shape(const problem *p, problem_slot slot, int64_t shape[4]) {
+  const qkv_spec_info *s = &p->info;
+  const struct {
+    problem_slot slot;
+    int rank;
+    int64_t shape[4];
+  } rows[] = {{SLOT_Q, 4, {p->batch, p->len_q, s->heads_q, s->dim_qk}},
+              {SLOT_K, 4, {p->batch, p->len_k, s->heads_kv, s->dim_qk}},
+              {SLOT_V, 4, {p->batch, p->len_k, s->heads_kv, s->dim_v}},
+              {SLOT_SINK, 1, {s->heads_q}},
+              {SLOT_K_SCALE, 1, {s->heads_kv}},
+              {SLOT_V_SCALE, 1, {s->heads_kv}},
+              {SLOT_O, 4, {p->batch, p->len_q, s->heads_q, s->dim_v}},
+              {SLOT_LSE, 3, {p->batch, s->heads_q, p->len_q}},
+              {SLOT_LSE_WITH_SINK, 3, {p->batch, s->heads_q, p->len_q}}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    if (rows[n].slot != slot)
+      continue;
+    if (sequences_any(p) && rows[n].rank > 1)
+      return sequences_shape(p, slot, shape);
+    memcpy(shape, rows[n].shape, sizeof rows[n].shape);
+    return rows[n].rank;
+  }
+  return 0;
+}
+
 int problem_fill(problem *p, const problem_request *r) {
   const qkv_spec_info *s = &p->info;
   const bool scales_given = r->k_scale_file || r->v_scale_file;
@@ -298,34 +324,29 @@ int problem_fill(problem *p, const problem_request *r) {
               sink_only ? "sink" : "kv_scale");
     return EXIT_USAGE;
   }
-  const int64_t q[] = {p->batch, p->len_q, s->heads_q, s->dim_qk}, k[] = {p->batch, p->len_k, s->heads_kv, s->dim_qk},
-                v[] = {p->batch, p->len_k, s->heads_kv, s->dim_v}, o[] = {p->batch, p->len_q, s->heads_q, s->dim_v},
-                lse[] = {p->batch, s->heads_q, p->len_q}, sink[] = {s->heads_q}, scales[] = {s->heads_kv};
+  const bool tokens = !r->no_tokens;
   const struct {
-    int slot, wanted;
+    problem_slot slot;
+    bool wanted;
     const char *name;
     qkv_dtype dtype;
-    int rank;
-    const int64_t *shape;
     const char *file;
     bool output;
-  } rows[] = {{SLOT_Q, 1, "q", s->dtype_q, 4, q, r->q_file, false},
-              {SLOT_K, 1, "k", s->dtype_kv, 4, k, r->k_file, false},
-              {SLOT_V, 1, "v", s->dtype_kv, 4, v, r->v_file, false},
-              {SLOT_SINK, s->has_sink, "sink", QKV_F32, 1, sink, r->sink_file, false},
-              {SLOT_K_SCALE, s->has_kv_scale, "k_scale", QKV_F32, 1, scales, r->k_scale_file, false},
-              {SLOT_V_SCALE, s->has_kv_scale, "v_scale", QKV_F32, 1, scales, r->v_scale_file, false},
-              {SLOT_O, 1, "o", s->dtype_out, 4, o, NULL, true},
-              {SLOT_LSE, s->wants_lse, "lse", QKV_F32, 3, lse, NULL, true},
-              {SLOT_LSE_WITH_SINK, s->wants_lse_with_sink, "lse_with_sink", QKV_F32, 3, lse, NULL, true}};
+  } rows[] = {{SLOT_Q, tokens, "q", s->dtype_q, r->q_file, false},
+              {SLOT_K, tokens, "k", s->dtype_kv, r->k_file, false},
+              {SLOT_V, tokens, "v", s->dtype_kv, r->v_file, false},
+              {SLOT_SINK, s->has_sink, "sink", QKV_F32, r->sink_file, false},
+              {SLOT_K_SCALE, s->has_kv_scale, "k_scale", QKV_F32, r->k_scale_file, false},
+              {SLOT_V_SCALE, s->has_kv_scale, "v_scale", QKV_F32, r->v_scale_file, false},
+              {SLOT_O, tokens, "o", s->dtype_out, NULL, true},
+              {SLOT_LSE, tokens && s->wants_lse, "lse", QKV_F32, NULL, true},
+              {SLOT_LSE_WITH_SINK, tokens && s->wants_lse_with_sink, "lse_with_sink", QKV_F32, NULL, true}};
   int code = EXIT_OK;
   for (size_t n = 0; n < sizeof rows / sizeof *rows && !code; n++) {
     if (!rows[n].wanted)
       continue;
     int64_t shape[4];
-    const bool own = sequences_any(p) && rows[n].shape != sink && rows[n].shape != scales;
-    const int rank = own ? sequences_shape(p, (problem_slot)rows[n].slot, shape) : rows[n].rank;
-    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, rank, own ? shape : rows[n].shape);
+    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, problem_shape(p, rows[n].slot, shape), shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
     if (!code && rows[n].output) /* all bits set is a NaN in every float format */
       memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));
@@ -435,12 +456,17 @@ qkv_attention_args problem_mask_args(problem *p) {
   return args;
 }
 
-void problem_free(problem *p) {
+void problem_clear(problem *p) {
   for (int slot = 0; slot < SLOT_COUNT; slot++) {
     if (p->slots[slot].allocation)
       qkv_free(p->engine, p->slots[slot].allocation);
     free(p->slots[slot].host.data);
   }
+  memset(p->slots, 0, sizeof p->slots);
+}
+
+void problem_free(problem *p) {
+  problem_clear(p);
   qkv_spec_free(p->spec);
   qkv_close(p->engine);
 }

@@ -446,6 +446,7 @@ static void check_measuring(const qkv_op *op, const qkv_attention_args *args) {
   qkv_measure_options o = QKV_MEASURE_OPTIONS_INIT;
   o.samples = 4;
   o.sample_seconds = 5e-3;
+  o.warm_up_seconds = 1e-9;
   const int memsets_before = *memsets, replayed_before = *replayed;
   need(qkv_measure(who, 2, NULL, &o));
   for (int n = 0; n < 2; n++) {
