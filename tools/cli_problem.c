@@ -58,8 +58,7 @@ static int find_workload(problem *p, const char *name, qkv_workload *out) {
   return EXIT_USAGE;
 }
 
-/* Makes a problem small enough for the emulator to take seconds, batch first, then the longer side. */
-static void shrink(problem *p) {
+void problem_shrink(problem *p) {
   enum { LEAST = 16 };
   const double most = 3e8; /* FLOPs; the emulator does some hundred million a second */
   while (problem_dense_flops(p) > most) {
@@ -86,7 +85,7 @@ static int default_size(problem *p) {
   p->len_k = code ? 128 : workload.len_k;
   if (p->emulated) {
     int64_t before[] = {p->batch, p->len_q, p->len_k};
-    shrink(p);
+    problem_shrink(p);
     if (before[0] != p->batch || before[1] != p->len_q || before[2] != p->len_k)
       cli_note("on the emulator workload %s is made small: batch %lld, q %lld, kv %lld; --workload %s runs it in full",
                code ? "" : workload.name, (long long)p->batch, (long long)p->len_q, (long long)p->len_k,

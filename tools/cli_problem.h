@@ -60,6 +60,8 @@ typedef struct problem_request {
 
 /* Decides batch, len_q, len_k, and the lengths of sequences. Messages on stderr; returns an exit code. */
 int problem_size(problem *p, const problem_request *request);
+/* Makes the sizes small enough for the emulator to take seconds: batch first, then the longer side. */
+void problem_shrink(problem *p);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);
 /* The shape of q, k, v, the sink, a scale or an output after problem_size; returns the rank. */

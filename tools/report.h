@@ -27,6 +27,7 @@ typedef struct report_row {
   double flops, bytes;                /* of the problem */
   double peak, bandwidth;             /* of the device: FLOP/s and bytes/s */
   double ratio, ratio_p10, ratio_p90; /* time of the contestant over ours */
+  double samples;                     /* of the median; a sample may be many calls */
   double is_default;                  /* 1: what the family takes by itself */
 } report_row;
 

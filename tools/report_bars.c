@@ -27,54 +27,80 @@ static void short_label(const char *label, char out[LABEL_CHARACTERS * 4 + 8]) {
   out[used] = 0;
 }
 
-static void draw_whisker(svg_plot *p, const bar *b, double y) {
-  if (isnan(b->low) || isnan(b->high))
-    return;
-  const double low = svg_at(&p->x, b->low), high = svg_at(&p->x, b->high), from = fmin(low, high), to = fmax(low, high);
-  svg_box(p, from, y - 0.6, to - from, 1.2, "whisker");
-  svg_box(p, from - 0.6, y - 4, 1.2, 8, "whisker");
-  svg_box(p, to - 0.6, y - 4, 1.2, 8, "whisker");
+/* The pixel of a value, at most that of the axis' end. */
+static double reach(const svg_plot *p, double value) {
+  return fmin(svg_at(&p->x, value), p->x.to);
 }
 
-/* mark: where a line crosses all bars, which no remark should be written over; NAN: nowhere. */
-static void draw_bar(svg_plot *p, const bar *b, double y, double mark) {
-  char class[24];
-  const double end = svg_at(&p->x, b->value);
-  snprintf(class, sizeof class, "bar s%d", b->series % SVG_SERIES);
-  svg_box(p, p->x.from, y - BAR / 2.0, end - p->x.from, BAR, class);
-  draw_whisker(p, b, y);
-  double beyond = isnan(b->high) ? end : fmax(end, svg_at(&p->x, fmax(b->high, b->low)));
+static int add_whisker(const svg_plot *p, const bar *b, double y, svg_rect out[3]) {
+  if (isnan(b->low) || isnan(b->high))
+    return 0;
+  const double low = reach(p, b->low), high = reach(p, b->high), from = fmin(low, high), to = fmax(low, high);
+  out[0] = (svg_rect){from, y - 0.5, to - from, 1};
+  out[1] = (svg_rect){from - 0.5, y - 4, 1, 8};
+  out[2] = (svg_rect){to - 0.5, y - 4, 1, 8};
+  return 3;
+}
+
+/* Beside the bar and its whisker, not over a line that crosses all bars at `mark` (NAN: there is none). */
+static void write_remark(svg_plot *p, const bar *b, double y, double mark) {
+  const double end = reach(p, b->value);
+  double beyond = isnan(b->high) ? end : fmax(end, reach(p, fmax(b->high, b->low)));
   if (beyond < mark && beyond + 7.0 * (double)strlen(b->remark) > mark)
     beyond = mark;
   svg_text(p, beyond + 6, y + 4, "start", "small", b->remark);
 }
 
-void bars_draw(FILE *out, const char *title, const char *label, int count, const bar *bars, double mark,
+static bool next_label(const bar *bars, int n) {
+  return !n || bars[n].label != bars[n - 1].label;
+}
+
+/* The bars of each series are one path, and so are all whiskers: a page has hundreds. */
+static void draw_boxes(svg_plot *p, int count, const bar *bars, const double *y) {
+  svg_rect *boxes = report_array(3 * count, sizeof *boxes);
+  char class[24];
+  for (int series = 0; series < SVG_SERIES; series++) {
+    int used = 0;
+    for (int n = 0; n < count; n++)
+      if (bars[n].series % SVG_SERIES == series)
+        boxes[used++] = (svg_rect){p->x.from, y[n] - BAR / 2.0, reach(p, bars[n].value) - p->x.from, BAR};
+    snprintf(class, sizeof class, "bar s%d", series);
+    svg_boxes(p, used, boxes, class);
+  }
+  int used = 0;
+  for (int n = 0; n < count; n++)
+    used += add_whisker(p, &bars[n], y[n], &boxes[used]);
+  svg_boxes(p, used, boxes, "whisker");
+  free(boxes);
+}
+
+void bars_draw(FILE *out, const char *title, const char *label, int count, const bar *bars, double cut, double mark,
                const char *mark_class, const char *mark_text) {
-  svg_plot p = {.out = out, .width = 960, .height = 84, .x = {.label = label}, .y = {.least = 0, .most = 1}};
-  double most = isnan(mark) ? 0 : mark;
+  enum { TOP = 26, BOTTOM = 52 };
+  svg_plot p = {.out = out, .width = 960, .x = {.label = label}, .y = {.least = 0, .most = 1}};
+  double most = isnan(mark) ? 0 : mark, *y = report_array(count, sizeof *y), at = TOP - BAR / 2.0;
   for (int n = 0; n < count; n++) {
-    p.height += BAR + BAR_GAP + (n && bars[n].label != bars[n - 1].label ? LABEL_GAP : 0);
+    y[n] = at += BAR + BAR_GAP + (n && next_label(bars, n) ? LABEL_GAP : 0);
     most = fmax(most, fmax(bars[n].value, isnan(bars[n].high) ? 0 : fmax(bars[n].high, bars[n].low)));
   }
-  svg_fit(&p.x, 0, most);
+  p.height = at + BAR + BOTTOM;
+  svg_fit(&p.x, 0, fmin(most, cut)); /* fmin takes a number before NAN */
   svg_begin(&p, title, "Horizontal bars; the table below has their values");
-  svg_axes(&p, 300, 130, 26, 52);
-  double y = 26 + BAR;
+  svg_axes(&p, 300, 130, TOP, BOTTOM);
+  draw_boxes(&p, count, bars, y);
   for (int n = 0; n < count; n++) {
-    y += n ? BAR + BAR_GAP + (bars[n].label != bars[n - 1].label ? LABEL_GAP : 0) : 0;
-    if (!n || bars[n].label != bars[n - 1].label) {
-      char text[LABEL_CHARACTERS * 4 + 8];
-      short_label(bars[n].label, text);
-      svg_text(&p, 292, y + 4, "end", "cell", text);
-    }
-    draw_bar(&p, &bars[n], y, svg_at(&p.x, mark));
+    char text[LABEL_CHARACTERS * 4 + 8];
+    short_label(bars[n].label, text);
+    if (next_label(bars, n))
+      svg_text(&p, 292, y[n] + 4, "end", "cell", text);
+    write_remark(&p, &bars[n], y[n], svg_at(&p.x, mark));
   }
   if (!isnan(mark)) {
     svg_rule(&p, mark_class, mark, 0, mark, 1);
     svg_text(&p, svg_at(&p.x, mark), 18, "middle", "small", mark_text);
   }
   svg_end(&p);
+  free(y);
 }
 
 /* ---- Bandwidth ---- */
@@ -141,7 +167,7 @@ static void write_bars(report *r, FILE *out, int count, const int *rows) {
   char number[32], text[64];
   snprintf(text, sizeof text, "the device's %s TB/s", svg_number(number, 1e-12 * ceiling, SVG_PLAIN));
   page_figure(out, NULL);
-  bars_draw(out, "Achieved bandwidth", "TB/s of q, k, v and o, once each", shown, bars, 1e-12 * ceiling, "ceiling",
+  bars_draw(out, "Achieved bandwidth", "TB/s of q, k, v and o, once each", shown, bars, NAN, 1e-12 * ceiling, "ceiling",
             text);
   if (shown < count)
     fprintf(out, "<p class=\"quiet\">The first %d of %d; the table has all.</p>\n", shown, count);

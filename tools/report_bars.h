@@ -12,8 +12,9 @@ typedef struct bar {
   char remark[48];
 } bar;
 
-/* Draws `count` bars on an axis from 0. `mark` (NAN: none) is a line across all bars, of a class such as "ceiling". */
-void bars_draw(FILE *out, const char *title, const char *label, int count, const bar *bars, double mark,
+/* Draws `count` bars on an axis from 0; what is beyond `cut` (NAN: nothing) ends there. `mark` (NAN: none) is a line
+ * across all bars, of a class such as "ceiling". */
+void bars_draw(FILE *out, const char *title, const char *label, int count, const bar *bars, double cut, double mark,
                const char *mark_class, const char *mark_text);
 
 #endif

@@ -61,7 +61,7 @@ void page_table(FILE *out, const char *caption, bool open, int columns, const ch
   fputs("</summary>\n<div class=\"scroll\"><table>\n<thead><tr>", out);
   for (int c = 0; c < columns; c++) {
     const bool number = heads[c][0] == '>';
-    fprintf(out, "<th scope=\"col\"%s>", number ? " class=\"n\"" : "");
+    fprintf(out, "<th scope=\"col\"%s>", number ? "" : " class=\"t\"");
     page_text(out, heads[c] + number);
     fputs("</th>", out);
   }
@@ -73,16 +73,16 @@ void page_row(FILE *out) {
 }
 
 void page_cell(FILE *out, const char *text) {
-  fputs(strlen(text) > 32 ? "<td class=\"w\">" : "<td>", out);
+  fputs(strlen(text) > 32 ? "<td class=\"w\">" : "<td class=\"t\">", out);
   page_text(out, text);
   fputs("</td>", out);
 }
 
 static void write_number(FILE *out, double value, int digits) {
   if (isfinite(value))
-    fprintf(out, "<td class=\"n\">%.*g</td>", digits, value + 0.0);
+    fprintf(out, "<td>%.*g</td>", digits, value + 0.0);
   else
-    fputs("<td class=\"n\"></td>", out);
+    fputs("<td></td>", out);
 }
 
 void page_number(FILE *out, double value) {

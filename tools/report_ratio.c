@@ -7,6 +7,7 @@
 #include "report_bars.h"
 
 enum { CASES_A_FIGURE = 24 };
+#define CUT 4.0 /* longer bars would leave no room to tell the others apart */
 
 static bool has_ratio(const report_row *row) {
   return !report_ours(row) && !isnan(row->ratio);
@@ -104,9 +105,14 @@ static void write_figure(report *r, FILE *out, const report_groups *who, const r
     }
   }
   page_figure(out, r->files[r->rows[cases[0].rows[0]].file].name);
-  bars_draw(out, "Time of each contestant over ours", "time over ours: above 1 ours is faster", nbars, bars, 1, "one",
-            "1");
+  double most = 0;
+  for (int n = 0; n < nbars; n++)
+    most = fmax(most, bars[n].value);
+  bars_draw(out, "Time of each contestant over ours", "time over ours: above 1 ours is faster", nbars, bars, CUT, 1,
+            "one", "1");
   page_legend(out, series, labels, false);
+  if (most > CUT)
+    fprintf(out, "<p class=\"quiet\">Bars are cut at %.0f.</p>\n", CUT);
   write_table(r, out, cases, count);
   page_figure_end(out);
   free(bars);

@@ -56,6 +56,7 @@ static const struct {
     COUNT_COLUMN("dim", dim_qk),
     COUNT_COLUMN("dim_v", dim_v),
     COUNT_COLUMN("dim", dim_v),
+    COUNT_COLUMN("samples", samples),
     NUMBER_COLUMN("median_us", median, 1e-6),
     NUMBER_COLUMN("median_seconds", median, 1),
     NUMBER_COLUMN("seconds", median, 1),

@@ -166,9 +166,10 @@ static void draw_cloud(const report *r, FILE *out, const tune_run *run, cloud wh
 }
 
 static void write_table(report *r, FILE *out, const tune_run *run) {
-  static const char *const heads[] = {">rank",          "family",         "schedule",         ">\xC2\xB5s median",
-                                      ">\xC2\xB5s p10", ">\xC2\xB5s p90", ">\xC2\xB5s model", ">over best"};
-  page_table(out, "Candidates of this run", false, 8, heads);
+  static const char *const heads[] = {">rank",          "family",         "schedule", ">\xC2\xB5s median",
+                                      ">\xC2\xB5s p10", ">\xC2\xB5s p90", ">samples", ">\xC2\xB5s model",
+                                      ">over best"};
+  page_table(out, "Candidates of this run", false, 9, heads);
   const int shown = run->count < TABLE_MOST ? run->count : TABLE_MOST;
   for (int n = 0; n < shown; n++) {
     const report_row *row = &r->rows[run->rows[n]];
@@ -179,6 +180,7 @@ static void write_table(report *r, FILE *out, const tune_run *run) {
     page_number(out, 1e6 * row->median);
     page_number(out, 1e6 * row->p10);
     page_number(out, 1e6 * row->p90);
+    page_number(out, row->samples);
     page_number(out, 1e6 * row->model);
     page_number(out, row->median / run->best);
     page_row_end(out);
@@ -261,7 +263,8 @@ void landscape_section(report *r, FILE *out) {
   page_section(
       out, "landscape", "Schedules of a tuning run",
       "Every candidate that was measured, fastest first; the model's time beside the measured one; and the best "
-      "time for each pair of values of the axes that matter most. \"Model's first 8\": the fastest of the eight "
+      "time for each pair of values of the axes that matter most. A time is that of the last round that a "
+      "candidate was in: those with the most samples are the surest. \"Model's first 8\": the fastest of the eight "
       "that the model expected the most of.");
   if (!runs.count)
     page_no_data(out, "no file is of a tuning run (qkvc tune --csv).");

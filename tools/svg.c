@@ -228,6 +228,22 @@ void svg_box(svg_plot *p, double x, double y, double width, double height, const
   fputs("/>\n", p->out);
 }
 
+void svg_boxes(svg_plot *p, int count, const svg_rect *boxes, const char *class) {
+  if (!count)
+    return;
+  fprintf(p->out, "<path class=\"%s\" d=\"", class);
+  for (int n = 0; n < count; n++) {
+    const svg_rect *b = &boxes[n];
+    const double steps[] = {b->x, b->y, fmax(b->width, 0), fmax(b->height, 0), -fmax(b->width, 0)};
+    for (int k = 0; k < 5; k++) {
+      fputc("M hvh"[k], p -> out);
+      svg_coordinate(p->out, steps[k]);
+    }
+    fputc('z', p->out);
+  }
+  fputs("\"/>\n", p->out);
+}
+
 void svg_axes(svg_plot *p, double left, double right, double top, double bottom) {
   double ticks[SVG_TICKS];
   char number[32];

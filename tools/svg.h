@@ -65,6 +65,11 @@ void svg_rule(svg_plot *plot, const char *class, double x0, double y0, double x1
 /* In pixels. anchor: "start", "middle" or "end". */
 void svg_text(svg_plot *plot, double x, double y, const char *anchor, const char *class, const char *text);
 void svg_box(svg_plot *plot, double x, double y, double width, double height, const char *class);
+/* Many boxes as one path. */
+typedef struct svg_rect {
+  double x, y, width, height;
+} svg_rect;
+void svg_boxes(svg_plot *plot, int count, const svg_rect *boxes, const char *class);
 /* A line of a series, its marker on it, as a picture of its own for a legend. */
 void svg_key(FILE *out, int series, bool line);
 

@@ -5,6 +5,7 @@ import html.parser
 import json
 import math
 import re
+import shlex
 import xml.etree.ElementTree
 
 import pytest
@@ -297,3 +298,14 @@ def test_json_is_csv(qkvc, tmp_path):
     for text in (one, two, three):
         pages.append(qkvc("report", write(tmp_path, "same.csv", text), "-o", "-").out)
     assert pages[0] == pages[1] == pages[2]
+
+
+def test_example_page_is_current(qkvc):
+    """docs/performance/report.html is what the command in docs/performance.md makes."""
+    command = next(line for line in (ROOT / "docs" / "performance.md").read_text().splitlines() if line.startswith("qkvc report "))
+    words = shlex.split(command)[1:]
+    where = words.index("-o") + 1
+    assert words[where] == "docs/performance/report.html"
+    page = (ROOT / words[where]).read_text()
+    assert qkvc(*words[:where], "-", *words[where + 1:]).out == page, f"run: {command}"
+    assert len(page) < 200_000

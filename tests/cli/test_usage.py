@@ -8,7 +8,7 @@ import pytest
 
 from command_line import QKVC, ROOT, needs_no_gpu
 
-COMMANDS = ["check", "gen", "build", "run", "explain", "cache", "doctor", "schema", "completion", "version", "help"]
+COMMANDS = ["check", "gen", "build", "run", "bench", "report", "tune", "explain", "cache", "doctor", "schema", "completion", "version", "help"]
 
 
 def test_overview_names_every_command(qkvc):
