@@ -107,6 +107,8 @@ void groups_free(report_groups *groups);
 
 /* ---- Page pieces (report_page.c) ---- */
 
+enum { PAGE_ROWS = 500, PAGE_FIGURES = 24 }; /* of a table, of a section */
+
 void page_text(FILE *out, const char *text); /* escaped */
 void page_section(FILE *out, const char *id, const char *title, const char *lead);
 void page_section_end(FILE *out);
@@ -115,7 +117,9 @@ void page_figure(FILE *out, const char *title); /* a figure with a heading; titl
 void page_figure_end(FILE *out);
 /* Keys of the series 0 to count - 1. */
 void page_legend(FILE *out, int count, const char *const *labels, bool lines);
-/* A folded table under a figure (open: unfolded). A head that begins with '>' is a column of numbers. */
+void page_more_figures(FILE *out, int all); /* says how many there would be, if more than PAGE_FIGURES */
+/* A folded table under a figure (open: unfolded), of which PAGE_ROWS rows are written. A head that begins with '>' is a
+ * column of numbers. */
 void page_table(FILE *out, const char *caption, bool open, int columns, const char *const *heads);
 void page_row(FILE *out);
 void page_cell(FILE *out, const char *text);

@@ -23,8 +23,8 @@ static const char *count_text(report *r, double value) {
                                 : report_text(r, "%.0f", value);
 }
 
-/* What is equal along a line, its name. Lines against length are tried with equal batches, then with equal tokens. */
-typedef enum equal { SAME_BATCH, SAME_TOKENS, SAME_LENGTHS } equal;
+/* What is equal along a line. Queries that are as many as the keys grow with them, unless SAME_QUERIES. */
+typedef enum equal { SAME_BATCH, SAME_QUERIES, SAME_TOKENS, SAME_LENGTHS } equal;
 
 static const char *line_label(report *r, const report_row *row, equal what) {
   const char *problem = report_problem(r, row), *rest = "";
@@ -35,7 +35,7 @@ static const char *line_label(report *r, const report_row *row, equal what) {
     rest = report_text(r, ", %s tokens", count_text(r, row->batch * row->len_k));
   else if (!isnan(row->batch))
     rest = report_text(r, ", batch %.0f", row->batch);
-  if (what != SAME_LENGTHS && row->len_q == row->len_k)
+  if ((what == SAME_BATCH || what == SAME_TOKENS) && row->len_q == row->len_k)
     queries = ", q = kv";
   const char *label = report_text(r, "%s%s%s%s%s", problem, *problem ? ", " : "", report_who(row), queries, rest);
   return groups_in_file(r, label, row);
@@ -55,37 +55,40 @@ static int distinct(const report *r, const report_group *group, against what) {
   return count;
 }
 
-/* Moves groups of at least two positions from `tried` to `lines`; rows of the others into groups of what = `next`. */
-static void keep_lines(report *r, report_groups *tried, against what, report_groups *lines, report_groups *left,
-                       equal next) {
-  for (int g = 0; g < tried->count; g++) {
-    const report_group *group = &tried->items[g];
-    const bool line = distinct(r, group, what) > 1;
+/* Moves rows from rows[0..count) to lines: to those there are, or to new ones of at least two positions. Returns how
+ * many rows are left. */
+static int find_lines(report *r, int *rows, int count, against what, equal how, report_groups *lines) {
+  report_groups groups = {0};
+  int left = 0;
+  for (int n = 0; n < count; n++)
+    groups_add(&groups, line_label(r, &r->rows[rows[n]], how), rows[n]);
+  for (int g = 0; g < groups.count; g++) {
+    const report_group *group = &groups.items[g];
+    const bool line = groups_find(lines, group->label) || distinct(r, group, what) > 1;
     for (int n = 0; n < group->count; n++)
-      groups_add(line ? lines : left, line ? group->label : line_label(r, &r->rows[group->rows[n]], next),
-                 group->rows[n]);
+      if (line)
+        groups_add(lines, group->label, group->rows[n]);
+      else
+        rows[left++] = group->rows[n];
   }
-  groups_free(tried);
-}
-
-static int count_rows(const report_groups *groups) {
-  int count = 0;
-  for (int g = 0; g < groups->count; g++)
-    count += groups->items[g].count;
-  return count;
+  groups_free(&groups);
+  return left;
 }
 
 /* The lines; *alone: rows that no other is comparable with. */
 static report_groups collect(report *r, against what, int *alone) {
-  report_groups first = {0}, second = {0}, lines = {0}, left = {0};
+  static const equal tries[] = {SAME_BATCH, SAME_QUERIES, SAME_TOKENS};
+  report_groups lines = {0};
+  int *rows = report_array(r->nrows, sizeof *rows), count = 0;
   for (int n = 0; n < r->nrows; n++)
     if (has_time(r, &r->rows[n], what))
-      groups_add(&first, line_label(r, &r->rows[n], what == LENGTH ? SAME_BATCH : SAME_LENGTHS), n);
-  keep_lines(r, &first, what, &lines, what == LENGTH ? &second : &left, what == LENGTH ? SAME_TOKENS : SAME_LENGTHS);
-  if (what == LENGTH)
-    keep_lines(r, &second, what, &lines, &left, SAME_TOKENS);
-  *alone = count_rows(&left);
-  groups_free(&left);
+      rows[count++] = n;
+  if (what == BATCH)
+    count = find_lines(r, rows, count, what, SAME_LENGTHS, &lines);
+  for (size_t n = 0; what == LENGTH && n < sizeof tries / sizeof *tries; n++)
+    count = find_lines(r, rows, count, what, tries[n], &lines);
+  *alone = count;
+  free(rows);
   groups_name_files(r, &lines);
   return lines;
 }
@@ -191,6 +194,7 @@ static void write_section(report *r, FILE *out, against what) {
   int alone;
   report_groups lines = collect(r, what, &alone), panels = arrange(r, &lines);
   sort_lines(r, &lines, what);
+  int figures = 0;
   for (int k = 0; k < panels.count; k++) {
     const report_group *panel = &panels.items[k];
     for (int first = 0; first < panel->count; first += SVG_SERIES) { /* as many as there are colours */
@@ -198,9 +202,11 @@ static void write_section(report *r, FILE *out, against what) {
       const int count = panel->count - first < SVG_SERIES ? panel->count - first : SVG_SERIES;
       for (int n = 0; n < count; n++)
         shown[n] = &lines.items[panel->rows[first + n]];
-      write_figure(r, out, *panel->label ? panel->label : NULL, shown, count, what);
+      if (figures++ < PAGE_FIGURES)
+        write_figure(r, out, *panel->label ? panel->label : NULL, shown, count, what);
     }
   }
+  page_more_figures(out, figures);
   if (!lines.count)
     page_no_data(out, what == LENGTH ? "no two rows differ in their length alone."
                                      : "no two rows differ in their batch alone.");

@@ -55,7 +55,11 @@ void page_legend(FILE *out, int count, const char *const *labels, bool lines) {
   fputs("</ul>\n", out);
 }
 
+/* Rows of the open table. A page is for reading: what is beyond PAGE_ROWS is counted, not written. */
+static int table_rows;
+
 void page_table(FILE *out, const char *caption, bool open, int columns, const char *const *heads) {
+  table_rows = 0;
   fprintf(out, "<details%s><summary>", open ? " open" : "");
   page_text(out, caption);
   fputs("</summary>\n<div class=\"scroll\"><table>\n<thead><tr>", out);
@@ -68,17 +72,27 @@ void page_table(FILE *out, const char *caption, bool open, int columns, const ch
   fputs("</tr></thead>\n<tbody>\n", out);
 }
 
+static bool row_shown(void) {
+  return table_rows <= PAGE_ROWS;
+}
+
 void page_row(FILE *out) {
-  fputs("<tr>", out);
+  table_rows++;
+  if (row_shown())
+    fputs("<tr>", out);
 }
 
 void page_cell(FILE *out, const char *text) {
+  if (!row_shown())
+    return;
   fputs(strlen(text) > 32 ? "<td class=\"w\">" : "<td class=\"t\">", out);
   page_text(out, text);
   fputs("</td>", out);
 }
 
 static void write_number(FILE *out, double value, int digits) {
+  if (!row_shown())
+    return;
   if (isfinite(value))
     fprintf(out, "<td>%.*g</td>", digits, value + 0.0);
   else
@@ -94,11 +108,22 @@ void page_short(FILE *out, double value) {
 }
 
 void page_row_end(FILE *out) {
-  fputs("</tr>\n", out);
+  if (row_shown())
+    fputs("</tr>\n", out);
 }
 
 void page_table_end(FILE *out) {
-  fputs("</tbody></table></div></details>\n", out);
+  fputs("</tbody></table></div>\n", out);
+  if (!row_shown())
+    fprintf(out, "<p class=\"quiet\">The first %d of %d rows; qkvc report --json has all.</p>\n", PAGE_ROWS,
+            table_rows);
+  fputs("</details>\n", out);
+}
+
+void page_more_figures(FILE *out, int all) {
+  if (all > PAGE_FIGURES)
+    fprintf(out, "<p class=\"quiet\">The first %d of %d pictures; qkvc report --json has all numbers.</p>\n",
+            PAGE_FIGURES, all);
 }
 
 /* ---- The page ---- */

@@ -147,13 +147,16 @@ void ratio_section(report *r, FILE *out) {
     page_no_data(out, "no file has times of another contestant for a problem of ours; --peers adds one.");
   else
     write_summary(r, out, &who);
+  int figures = 0;
   for (int first = 0, count; first < cases.count; first += count) {
     const int file = r->rows[cases.items[first].rows[0]].file;
     for (count = 1; first + count < cases.count && count < CASES_A_FIGURE; count++)
       if (r->rows[cases.items[first + count].rows[0]].file != file)
         break;
-    write_figure(r, out, &who, &cases.items[first], count);
+    if (figures++ < PAGE_FIGURES)
+      write_figure(r, out, &who, &cases.items[first], count);
   }
+  page_more_figures(out, figures);
   write_unmatched(r, out);
   page_section_end(out);
   groups_free(&who);

@@ -125,7 +125,7 @@ static void draw(report *r, FILE *out, const report_groups *series, const roof *
       x[n] = intensity(row);
       y[n] = 1e-12 * row->flops / row->median;
     }
-    svg_markers(&p, g < SVG_SERIES ? g : SVG_SERIES - 1, group->count, x, y);
+    (group->count > PAGE_ROWS ? svg_dots : svg_markers)(&p, g < SVG_SERIES ? g : SVG_SERIES - 1, group->count, x, y);
     free(x);
     free(y);
   }

@@ -186,10 +186,10 @@ def test_lines(qkvc, tmp_path):
     for batch in (1, 4):
         for kv in (1024, 2048, 4096):
             text += f"a,w,{batch},1,{kv},f,{batch * kv / 100}\n"
-    text += "a,alone,1,7,4096,f,3\n"
+    text += "a,alone,1,7,4096,f,3\na,w,1,1,1,f,0.01\n"  # as many queries as keys by chance: on the line of one query
     result = qkvc("report", write(tmp_path, "b.csv", text), "--json").json()
     assert {r["series"]: [p["keys"] for p in r["points"]] for r in result["length"]} == {
-        "a, f, q 1, batch 1": [1024, 2048, 4096], "a, f, q 1, batch 4": [1024, 2048, 4096]}
+        "a, f, q 1, batch 1": [1, 1024, 2048, 4096], "a, f, q 1, batch 4": [1024, 2048, 4096]}
     assert {r["series"]: [p["batch"] for p in r["points"]] for r in result["batch"]} == {
         f"a, f, q 1, kv {k}k": [1, 4] for k in (1, 2, 4)}
     page, _ = make(qkvc, tmp_path, tmp_path / "b.csv")
@@ -309,3 +309,16 @@ def test_example_page_is_current(qkvc):
     page = (ROOT / words[where]).read_text()
     assert qkvc(*words[:where], "-", *words[where + 1:]).out == page, f"run: {command}"
     assert len(page) < 200_000
+
+
+def test_many_rows(qkvc, tmp_path):
+    """A page stays readable: tables and pictures are cut, and say so; JSON has all."""
+    text = "spec,workload,batch,q,kv,family,median_us,flops,bytes\n"
+    for n in range(700):
+        text += f"s{n % 350},w,1,1,{1 + n},f,{1 + n / 7},1e9,1e8\n"
+    page, _ = make(qkvc, tmp_path, write(tmp_path, "b.csv", text))
+    assert len(page.rows("roofline", "FLOP/B")) == 500 and "The first 500 of 700 rows" in page.sections["roofline"]
+    assert len(page.rows("bandwidth", "GB/s")) == 500
+    assert "The first 24 of 44 pictures" in page.sections["length"]
+    everything = qkvc("report", tmp_path / "b.csv", "--json").json()
+    assert len(everything["roofline"]) == len(everything["bandwidth"]) == 700 and len(everything["length"]) == 350
