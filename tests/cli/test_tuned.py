@@ -128,6 +128,15 @@ def test_damage_is_said_and_skipped(fresh, small, tables, variant):
     assert f"qkvc: warning: {tables}:14:7: unknown key 'famly' in tables[0].entries[0]; it is skipped" in result.err
 
 
+def test_the_documented_table_is_one(qkvc, tmp_path):
+    page = (ROOT / "docs" / "tuned-tables.md").read_text()
+    path = tmp_path / "documented.yaml"
+    path.write_text(re.search(r"```yaml\n(.*?)```", page, re.S).group(1))
+    qkvc("tuned", "check", path)
+    qkvc("tuned", "merge", "-o", tmp_path, path)
+    assert (tmp_path / "h200" / "llama3_8b.yaml").read_text() == path.read_text()
+
+
 def test_tables_of_the_library_are_sound(qkvc):
     files = sorted((ROOT / "specs" / "tuned").rglob("*.yaml"))
     for path in files:
