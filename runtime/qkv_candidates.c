@@ -48,6 +48,7 @@ qkv_status qkv_candidates(qkv_engine *e, const qkv_spec *s, const qkv_build_opti
   gen_request request;
   gen_work work;
   const compiler_ops *compiler;
+  bool for_device;
   gen_candidate *list = NULL;
   gen_error error = {0};
   int count = 0;
