@@ -109,30 +109,6 @@ local function has_heavy_mask()
   return not mask.by_limits or mask.intervals > 2
 end
 
--- A default schedule for what is known of the queries: all heads of a KV head share a tile of rows where that takes
--- fewer tiles, or as many and rows differ in length; few rows take few warpgroups. len_q 0: unknown.
-local function fit_rows(v, len_q, s)
-  local tile_m = 64 * s.warpgroups
-  local own = v.group * ceil_div(math.max(len_q, 1), tile_m)
-  local packed = v.group <= tile_m and ceil_div(math.max(len_q, 1), tile_m // v.group) or math.huge
-  local as_many = s.scheduler >= 2 and tile_m % v.group == 0 and not v.mask_symbols.h and not score.gathers
-  s.pack = v.group > 1 and not mask.dilation and (len_q > 0 and packed < own or as_many) and 1 or 0
-  local rows = len_q * (s.pack == 1 and v.group or 1)
-  if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
-  if s.warpgroups == 1 then s.order = 0 end
-  return s
-end
-
--- Whether one thread or warp fetches everything.
-local function has_one_loader(v) return mask.walk or attention.is_dense(v) end
-
--- A warp for K and one for V wait for places of their own, and none keeps the other waiting. A warp starts one copy
--- after the other; many small ones are sooner started by two. For dense tensors that gains nothing.
-local function loaders(v, s)
-  if has_one_loader(v) then return 1 end
-  return layout(v, s).boxes >= 8 and 4 or 2
-end
-
 -- How well the exponentials of one warpgroup run beside the products of another or of its own (gen/cost.h, overlap),
 -- and the cycles that a tile of keys costs a block in barriers and the first product's way. Fitted to an H200.
 local function overlap(v, s, is_uneven)
@@ -167,6 +143,30 @@ local function passes(v, s, seen)
   local working = s.l2_mib > 0 and math.max(s.l2_mib * 2 ^ 20, head) or heads * head
   if working <= 0.7 * device.l2_bytes then return 1 end
   return math.max(seen.rows * (s.pack == 0 and v.group or 1) / device.sm_count, 1)
+end
+
+-- A default schedule for what is known of the queries: all heads of a KV head share a tile of rows where that takes
+-- fewer tiles, or as many and rows differ in length; few rows take few warpgroups. len_q 0: unknown.
+local function fit_rows(v, len_q, s)
+  local tile_m = 64 * s.warpgroups
+  local own = v.group * ceil_div(math.max(len_q, 1), tile_m)
+  local packed = v.group <= tile_m and ceil_div(math.max(len_q, 1), tile_m // v.group) or math.huge
+  local as_many = s.scheduler >= 2 and tile_m % v.group == 0 and not v.mask_symbols.h and not score.gathers
+  s.pack = v.group > 1 and not mask.dilation and (len_q > 0 and packed < own or as_many) and 1 or 0
+  local rows = len_q * (s.pack == 1 and v.group or 1)
+  if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
+  if s.warpgroups == 1 then s.order = 0 end
+  return s
+end
+
+-- Whether one thread or warp fetches everything.
+local function has_one_loader(v) return mask.walk or attention.is_dense(v) end
+
+-- A warp for K and one for V wait for places of their own, and none keeps the other waiting. A warp starts one copy
+-- after the other; many small ones are sooner started by two. For dense tensors that gains nothing.
+local function loaders(v, s)
+  if has_one_loader(v) then return 1 end
+  return layout(v, s).boxes >= 8 and 4 or 2
 end
 
 return {
