@@ -123,8 +123,8 @@ const cli_command cli_explain_command = {
     "With sizes and without --mask: the schedule for these as declared maxima, "
     "and which table it is from.\n\n"
     "With --candidates: the schedules that are legal and worth trying, the default "
-    "first, then those of which a\n"
-    "model of the GPU expects the fewest seconds. --family all: of every family that can.",
+    "first, then those of which a model of the\n"
+    "GPU expects the fewest seconds. --family all: of every family that can.",
     explain_options,
     1,
     1,
