@@ -4,11 +4,11 @@
 #include <math.h>
 #include <stddef.h>
 
-/* Of an SM and a clock. Sources: CUDA programming guide, "Throughput of native arithmetic instructions"; dense f16 rates
- * of the GPUs' data sheets over SMs and clock. mma.sync on sm_90 reaches about 0.62 of wgmma (attention_forward_sm80 on
- * an H200, docs/performance.md). 0: has no such unit. */
+/* Of an SM and a clock. Sources: CUDA programming guide, "Throughput of native arithmetic instructions"; dense f16
+ * rates of the GPUs' data sheets over SMs and clock. mma.sync on sm_90 reaches about 0.62 of wgmma
+ * (attention_forward_sm80 on an H200, docs/performance.md). 0: has no such unit. */
 typedef struct sm_rates {
-  int number;                   /* of the architecture, and of newer ones up to the next row */
+  int number;                    /* of the architecture, and of newer ones up to the next row */
   double flops[COST_UNIT_COUNT]; /* by cost_unit */
   double exponentials, shared_bytes, l2_bytes;
   gen_device flagship;
@@ -21,15 +21,15 @@ static const sm_rates table[] = {
     {86,  {0,    1024, 256},   16, 128,   24,  {84,  1.74e9,  0.936e12, 6e6}},
     {87,  {0,    1024, 256},   16, 128,   24,  {16,  1.30e9,  0.205e12, 4e6}},
     {89,  {0,    1024, 256},   16, 128,   24,  {128, 2.52e9,  1.008e12, 72e6}},
-    {90,  {4096, 2540, 256},   16, 128,   32,  {132, 1.98e9,  4.813e12, 50e6}},
-    {100, {0,    2540, 256},   16, 128,   32,  {148, 1.92e9,  8.000e12, 126e6}},
+    {90,  {4096, 2540, 256},   16, 128,   48,  {132, 1.98e9,  4.813e12, 50e6}},
+    {100, {0,    2540, 256},   16, 128,   48,  {148, 1.92e9,  8.000e12, 126e6}},
     {120, {0,    1024, 256},   16, 128,   24,  {170, 2.41e9,  1.792e12, 98e6}},
 };
 /* clang-format on */
 
 /* Shares of those rates that kernels reach at best: tensor cores under the power limit, and memory of which everything
  * is read once. Measured on an H200 (docs/tuning.md). */
-static const double sustained_tensor = 0.87, sustained_memory = 0.945;
+static const double sustained_tensor = 0.85, sustained_memory = 0.96;
 /* Seconds from a request for bytes of device memory to their arrival, with the memory busy. */
 static const double memory_latency = 0.9e-6;
 
@@ -66,12 +66,14 @@ gen_estimate cost_estimate(const cost_counts *c, const arch *a, const gen_device
     e.tensor = c->flops / (cycles * rates->flops[c->unit] * (c->unit == COST_FMA ? 1 : sustained_tensor));
   e.exponential = c->exponentials / (cycles * rates->exponentials);
   e.shared = c->shared_bytes / (cycles * rates->shared_bytes);
-  double bandwidth = sustained_memory * d->memory_bandwidth;
-  if (c->in_flight > 0 && c->in_flight / memory_latency < bandwidth)
-    bandwidth = c->in_flight / memory_latency;
-  e.memory = greater(c->memory_bytes / bandwidth, c->l2_bytes / (cycles * rates->l2_bytes));
-  const double parts[] = {e.tensor, e.exponential, e.shared};
-  const double busy = together(parts, 3, greater(c->overlap, 1)) + c->overhead / cycles;
+  /* So many bytes in every latency: by Little's law; near the limit, requests wait for each other. */
+  const double loading[] = {c->memory_bytes / (sustained_memory * d->memory_bandwidth),
+                            c->in_flight > 0 ? c->memory_bytes * memory_latency / c->in_flight : 0};
+  e.memory = greater(together(loading, 2, 3), e.waves * c->l2_bytes / (cycles * rates->l2_bytes));
+  /* Products are fed from shared memory: one hides the other. */
+  const double feeding[] = {e.tensor, e.shared};
+  const double parts[] = {together(feeding, 2, 8), e.exponential};
+  const double busy = together(parts, 2, greater(c->overlap, 1)) + c->overhead / cycles;
   /* Loads run ahead of the work but for the first and the last. */
   const double both[] = {e.waves * busy, e.memory};
   e.seconds = c->fixed + greater(together(both, 2, 4), c->latency / d->clock_hz);

@@ -44,13 +44,11 @@ static void read_axis(lua_State *L, const family *f, int number, gen_axis *axis)
 
 /* Reads and checks the table on top, and pops it into the registry. */
 static void read_family(lua_State *L, family *f) {
-  static const char *const keys[] = {"name",      "summary",  "order",    "min_arch", "max_arch",
-                                     "phases",    "supports", "axes",     "defaults", "resources",
-                                     "fallbacks", "check",    "describe", "kernel",   "yields",
-                                     "space",     "cost",     NULL};
-  static const char *const functions[] = {"supports", "defaults", "resources", "kernel",
-                                          "describe", "check",    "fallbacks", "yields",
-                                          "space",    "cost"};
+  static const char *const keys[] = {"name",     "summary", "order",    "min_arch",  "max_arch",  "phases",
+                                     "supports", "axes",    "defaults", "resources", "fallbacks", "check",
+                                     "describe", "kernel",  "yields",   "space",     "cost",      NULL};
+  static const char *const functions[] = {"supports", "defaults",  "resources", "kernel", "describe",
+                                          "check",    "fallbacks", "yields",    "space",  "cost"};
   int table = lua_gettop(L);
   read_known_keys(L, table, f->path, keys);
   read_string(L, table, f->path, "name", f->name, sizeof f->name, false);
@@ -300,9 +298,9 @@ static double read_count(lua_State *L, const char *where, const char *key, doubl
 
 bool family_cost(lua_State *L, const family *f, const schedule *s, cost_counts *out) {
   static const char *const units[COST_UNIT_COUNT] = {[COST_WGMMA] = "wgmma", [COST_MMA] = "mma", [COST_FMA] = "fma"};
-  static const char *const keys[] = {"unit",      "flops",    "exponentials", "shared_bytes", "l2_bytes", "memory_bytes",
-                                     "in_flight", "overhead", "overlap",      "waves",        "latency",  "fixed",
-                                     NULL};
+  static const char *const keys[] = {
+      "unit",    "flops", "exponentials", "shared_bytes", "l2_bytes", "memory_bytes", "in_flight", "overhead",
+      "overlap", "waves", "latency",      "fixed",        NULL};
   char where[128], unit[16];
   int found = 0;
   if (!call(L, f, "cost", "vsawd", s, 1))

@@ -367,7 +367,7 @@ static const field table_fields[] = {{"qkvc_tuned", FIELD_NODE, false, AT(raw_ta
 static void read_table(reader *r, const tree_node *root) {
   struct raw_table raw = {0};
   tuned_section **tail = &r->table->sections;
-  bool good = READ(r, table_fields, "the table", root, &raw);
+  bool good = READ(r, table_fields, "table", root, &raw);
   if (good && raw.tables->kind != TREE_SEQUENCE) {
     diag_add(r->diags, DIAG_WRONG_TYPE, start_of(raw.tables), "tables must be a list");
     good = false;
@@ -402,11 +402,88 @@ static int64_t said_format(const char *bytes, size_t size, diag_span *at) {
   return 0;
 }
 
+/* ---- Damage that makes the text no YAML ---- */
+
+static void repeat_diags(diags *d, const diags *from) {
+  for (int n = 0; n < from->count; n++) {
+    const diag *item = &from->items[n];
+    diag_add(d, item->code, item->at, "%s", item->message);
+    if (item->hint)
+      diag_hint(d, "%s", item->hint);
+  }
+}
+
+static char *line_end(char *p, const char *end) {
+  char *newline = memchr(p, '\n', (size_t)(end - p));
+  return newline ? newline + 1 : p + (end - p);
+}
+
+static void blank(char *from, const char *to) {
+  for (char *p = from; p < to; p++)
+    *p = *p == '\n' ? '\n' : ' ';
+}
+
+/* Behind the entry that starts at p, as tuned_print indents it. */
+static char *entry_end(char *p, const char *end) {
+  char *next = line_end(p, end);
+  while (end - next > 5 && memcmp(next, "     ", 5) == 0)
+    next = line_end(next, end);
+  return next;
+}
+
+/* Blanks the entries that are no YAML by themselves, and says why; whether there was one. Each is parsed in its place
+ * with nothing around it. */
+static bool blank_damaged(reader *r, char *bytes, size_t size) {
+  const char *end = bytes + size;
+  char *alone = arena_copy(r->memory, bytes, size);
+  bool any = false;
+  blank(alone, alone + size);
+  for (char *p = bytes, *next; p < end; p = next) {
+    diags own;
+    next = line_end(p, end);
+    if (end - p <= 6 || memcmp(p, "    - ", 6) != 0)
+      continue;
+    next = entry_end(p, end);
+    char *place = alone + (p - bytes);
+    memcpy(place, p, (size_t)(next - p));
+    diags_init(&own, r->memory, r->diags->file, alone, size);
+    tree_parse(r->memory, alone, size, &own);
+    blank(place, place + (next - p));
+    if (!own.count)
+      continue;
+    repeat_diags(r->diags, &own);
+    blank(p, next);
+    any = true;
+  }
+  return any;
+}
+
+/* The tree of the whole text or, where that is no YAML, of what is left without the entries that are none; NULL: the
+ * damage is elsewhere. */
+static const tree_node *read_tree(reader *r, const char *bytes, size_t size) {
+  diags whole, rest;
+  diags_init(&whole, r->memory, r->diags->file, bytes, size);
+  const tree_node *root = tree_parse(r->memory, bytes, size, &whole);
+  if (root || size > TREE_MAX_BYTES) {
+    repeat_diags(r->diags, &whole);
+    return root;
+  }
+  char *copy = arena_copy(r->memory, bytes, size);
+  if (blank_damaged(r, copy, size)) {
+    diags_init(&rest, r->memory, r->diags->file, copy, size);
+    root = tree_parse(r->memory, copy, size, &rest);
+    repeat_diags(r->diags, &rest);
+  }
+  if (!root)
+    repeat_diags(r->diags, &whole);
+  return root;
+}
+
 /* Fills the table; whether nothing was wrong. */
 static bool read_text(tuned_table *t, const char *bytes, size_t size, diags *d) {
   reader r = {.memory = t->memory, .diags = d, .table = t};
   const int before = d->count + d->dropped;
-  const tree_node *root = tree_parse(t->memory, bytes, size, d);
+  const tree_node *root = read_tree(&r, bytes, size);
   if (root)
     read_table(&r, root);
   return root && !r.damaged && d->count + d->dropped == before;

@@ -1,6 +1,8 @@
 /* visits.c: see visits.h. */
 #include "visits.h"
 
+#include <math.h>
+
 #include "box.h"
 #include "expr_internal.h"
 
@@ -138,16 +140,20 @@ visit_count visits_count(const visits *v, int64_t queries, int64_t keys) {
   const view w = make_view(v);
   const int64_t rows = ceiling(w.len_q, queries), step = ceiling(rows, SAMPLE_ROWS);
   visit_count c = {.rows = (double)(rows * w.residues)};
-  double seen = 0;
+  double each[SAMPLE_ROWS + 2];
+  int seen = 0;
   if (v->work.len_k == 0)
     return c;
   for (int64_t row = 0; row < rows; seen++) {
     const int64_t after = (row + 1) * queries;
-    const double tiles = visit_rows(v, &w, (range){row * queries, after < w.len_q ? after : w.len_q}, keys, &c.masked);
+    const double tiles = each[seen] =
+        visit_rows(v, &w, (range){row * queries, after < w.len_q ? after : w.len_q}, keys, &c.masked);
     c.tiles += tiles;
     c.most = tiles > c.most ? tiles : c.most;
     row = row < rows - 1 && row + step >= rows ? rows - 1 : row + step;
   }
+  for (int n = 0; n < seen && c.tiles > 0; n++)
+    c.spread += fabs(each[n] - c.tiles / seen) / c.tiles;
   c.tiles *= seen > 0 ? c.rows / seen : 0;
   c.masked *= seen > 0 ? c.rows / seen : 0;
   return c;
@@ -160,29 +166,35 @@ static void set_number(lua_State *L, const char *key, double value) {
   lua_setfield(L, -2, key);
 }
 
+static void set_integer(lua_State *L, const char *key, int64_t value) {
+  lua_pushinteger(L, value);
+  lua_setfield(L, -2, key);
+}
+
 static int lua_visits(lua_State *L) {
   const visits *v = lua_touserdata(L, lua_upvalueindex(1));
   lua_Integer queries = luaL_checkinteger(L, 1), keys = luaL_checkinteger(L, 2);
   if (queries < 1 || keys < 1)
     return luaL_error(L, "visits: tiles of %d queries and %d keys", (int)queries, (int)keys);
   const visit_count c = visits_count(v, queries, keys);
-  lua_createtable(L, 0, 4);
+  lua_createtable(L, 0, 5);
   set_number(L, "rows", c.rows);
   set_number(L, "tiles", c.tiles);
   set_number(L, "masked", c.masked);
   set_number(L, "most", c.most);
+  set_number(L, "spread", c.spread);
   return 1;
 }
 
 void visits_define(visits *v, const gen_device *device, lua_State *L) {
   lua_createtable(L, 0, 3);
-  set_number(L, "batch", (double)v->work.batch);
-  set_number(L, "len_q", (double)v->work.len_q);
-  set_number(L, "len_k", (double)v->work.len_k);
+  set_integer(L, "batch", v->work.batch);
+  set_integer(L, "len_q", v->work.len_q);
+  set_integer(L, "len_k", v->work.len_k);
   host_freeze(L, "workload", true);
   host_set_global(L, "workload");
   lua_createtable(L, 0, 4);
-  set_number(L, "sm_count", device->sm_count);
+  set_integer(L, "sm_count", device->sm_count);
   set_number(L, "clock_hz", device->clock_hz);
   set_number(L, "memory_bandwidth", device->memory_bandwidth);
   set_number(L, "l2_bytes", device->l2_bytes);

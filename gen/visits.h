@@ -18,6 +18,7 @@ typedef struct visit_count {
   double tiles;  /* tiles of keys that they visit, together */
   double masked; /* of which so many evaluate the mask */
   double most;   /* that a tile of rows visits at most */
+  double spread; /* mean distance of what they visit from the mean, over the mean: 0 all alike, 0.5 a causal mask */
 } visit_count;
 
 visit_count visits_count(const visits *v, int64_t queries, int64_t keys);

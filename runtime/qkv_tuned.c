@@ -57,20 +57,13 @@ static bool is_sound(const qkv_engine *e, const spec *s, const tuned_text *t, tu
   return !entry->refused;
 }
 
-/* Whether a text may be about the variant: its hash stands in it, or it is the spec's own. */
-static bool may_know(const tuned_text *t, const char *hash, const char *spec_name) {
-  const char *slash = strrchr(t->file, '/'), *base = slash ? slash + 1 : t->file;
-  const size_t length = strlen(spec_name);
-  return strstr(t->bytes, hash) || (strncmp(base, spec_name, length) == 0 && strcmp(base + length, ".yaml") == 0);
-}
-
 /* The entries of a variant and phase on GPUs that compare as `match`. */
 static void gather(const qkv_engine *e, const spec *s, const char *hash, const char *phase, gpu_match match,
                    candidates *list) {
   const gpu here = tuned_gpu(e);
   for (int place = 0; place < TUNED_PLACES; place++)
     for (tuned_text *t = e->tuned->texts[place]; t; t = t->next) {
-      tuned_table *table = may_know(t, hash, s->name) ? tuned_text_table(e, t) : NULL;
+      tuned_table *table = tuned_may_know(t, hash, s->name) ? tuned_text_table(e, t) : NULL;
       for (tuned_section *section = table ? table->sections : NULL; section; section = section->next) {
         if (strcmp(section->variant, hash) || gpu_compare(&section->gpu, &here) != match)
           continue;

@@ -41,6 +41,11 @@ void tuned_close(tuned_store *t);
 /* Adds a table from memory, such as a pack's, behind those of the same place; the bytes are copied. `file` names it in
  * messages. Any time, from any thread; ops that are prepared stay as they are. */
 qkv_status tuned_add(qkv_engine *e, const char *file, const char *bytes, size_t size);
+/* All that the engine's tables say of a spec's variant, of any GPU, as the text of one table, for packs; where two places
+ * have an entry, that of the one which is searched first. *out stays empty when they say nothing. */
+qkv_status tuned_collect(qkv_engine *e, const spec *s, text *out);
+/* Whether a text may be about a variant: its hash stands in it, or its file has the spec's name. */
+bool tuned_may_know(const tuned_text *t, const char *hash, const char *spec_name);
 /* Takes the lock and makes sure that everything is loaded. */
 void tuned_lock(qkv_engine *e);
 void tuned_unlock(qkv_engine *e);

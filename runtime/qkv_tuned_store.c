@@ -197,6 +197,42 @@ tuned_table *tuned_text_table(const qkv_engine *e, tuned_text *t) {
   return t->table;
 }
 
+bool tuned_may_know(const tuned_text *t, const char *hash, const char *spec_name) {
+  const char *slash = strrchr(t->file, '/'), *base = slash ? slash + 1 : t->file;
+  const size_t length = strlen(spec_name);
+  return strstr(t->bytes, hash) || (strncmp(base, spec_name, length) == 0 && strcmp(base + length, SUFFIX) == 0);
+}
+
+/* Puts what the texts of a list say of the variant; the first of them last, so that it stays. */
+static bool collect_list(const qkv_engine *e, const spec *s, const char *hash, tuned_text *t, tuned_table *into) {
+  if (!t)
+    return true;
+  if (!collect_list(e, s, hash, t->next, into))
+    return false;
+  tuned_table *table = tuned_may_know(t, hash, s->name) ? tuned_text_table(e, t) : NULL;
+  for (tuned_section *section = table ? table->sections : NULL; section; section = section->next)
+    for (tuned_entry *entry = section->entries; entry && !strcmp(section->variant, hash); entry = entry->next)
+      if (!entry->refused && !tuned_put(into, section, entry, TUNED_REPLACE))
+        return false;
+  return true;
+}
+
+qkv_status tuned_collect(qkv_engine *e, const spec *s, text *out) {
+  char hash[VARIANT_HASH_SIZE];
+  tuned_table *into = tuned_new(s->name);
+  bool good = into && variant_hash(s, "prefill", hash); /* that of decode, too */
+  if (good) {
+    tuned_lock(e);
+    for (int place = TUNED_PLACES - 1; place >= 0 && good; place--)
+      good = collect_list(e, s, hash, e->tuned->texts[place], into);
+    tuned_unlock(e);
+  }
+  if (good && into->sections)
+    tuned_print(into, out);
+  tuned_free(into);
+  return good && !out->failed ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
+}
+
 gpu tuned_gpu(const qkv_engine *e) {
   const qkv_device_info *info = &e->info;
   gpu g = {.major = e->arch->capability_major,

@@ -70,8 +70,8 @@ extern const cli_option cli_global_options[];
 extern const int cli_command_count;
 const cli_command *cli_command_at(int n);
 extern const cli_command cli_check_command, cli_gen_command, cli_build_command, cli_run_command, cli_tune_command,
-    cli_bench_command, cli_report_command, cli_explain_command, cli_cache_command, cli_doctor_command,
-    cli_schema_command, cli_completion_command;
+    cli_bench_command, cli_report_command, cli_tuned_command, cli_explain_command, cli_cache_command,
+    cli_doctor_command, cli_schema_command, cli_completion_command;
 
 /* ---- Options (cli_options.c) ---- */
 

@@ -62,6 +62,9 @@ typedef struct problem_request {
 int problem_size(problem *p, const problem_request *request);
 /* Makes the sizes small enough for the emulator to take seconds: batch first, then the longer side. */
 void problem_shrink(problem *p);
+/* The spec's workload of this name, NULL: its first, by p->spec and p->info alone. An exit code after a message; -1: there
+ * is none. */
+int problem_find_workload(const problem *p, const char *name, qkv_workload *out);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);
 /* The shape of q, k, v, the sink, a scale or an output after problem_size; returns the rank. */

@@ -148,7 +148,8 @@ static int list_candidate(const qkv_candidate *c, void *user) {
 }
 
 static void do_candidates(worker *w, const record *question, record_writer *out) {
-  const qkv_build_options o = build_options(question);
+  qkv_build_options o = build_options(question);
+  o.family = "all"; /* that can do the spec in this phase */
   const qkv_workload workload = {sizeof workload, "", whole(question, "batch"), whole(question, "q"),
                                  whole(question, "kv")};
   int left = (int)record_number(question, "most", 1);

@@ -7,6 +7,7 @@
 -- rows that several blocks share is put together by the last of them.
 
 local attention = library("attention")
+local cost = library("cost")
 local split = library("split")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
@@ -121,6 +122,17 @@ return {
       end
     end
     return list
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local groups = s.warps // s.row_warps
+    return cost.split(v, s, {
+      unit = "mma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = s.blocks, dim_qk = m.dim_qk, dim_v = v.dim_v,
+      shared = true, in_flight = groups * (s.stages - 1) * (m.k_bytes + m.v_bytes),
+      chain = (500 + 250 * m.row_tiles + (m.bytes and 400 or 0)) * (0.5 + s.tile_n / 32), workers = groups,
+      exponentials = 1, reach = m.bytes and 0.9 or 0.93,
+    })
   end,
 
   fallbacks = function(v, arch, request)

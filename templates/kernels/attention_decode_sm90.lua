@@ -7,6 +7,7 @@
 -- with an output of its own, and merge at the end of a piece of work (parts/split_merge.cu).
 
 local attention = library("attention")
+local cost = library("cost")
 local split = library("split")
 
 local PANEL = 64 -- columns of a panel, which the swizzle of 128 bytes mixes
@@ -120,7 +121,8 @@ return {
     return schedule(v, s)
   end,
 
-  -- Rows in one tile or in several even ones; bytes on their way, which slices and stages make up; heads read side by side.
+  -- Rows in one tile or in several even ones; bytes on their way, which slices and stages make up; heads read side by
+  -- side.
   space = function(v, arch, request, effort)
     local rows, sizes, list = split.row_count(v, request), {}, {}
     for tiles = 1, effort == 0 and 2 or 4 do sizes[tiles] = math.min(round_up(ceil_div(rows, tiles), 8), 128) end
@@ -137,6 +139,16 @@ return {
           together = split.side_by_side(v), split = split.lengths(v)}
     end
     return list
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.97) or 1
+    return cost.split(v, s, {
+      unit = "wgmma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = 1, dim_qk = round_up(v.dim_qk, 64),
+      dim_v = round_up(v.dim_v, 64), shared = true, in_flight = m.in_flight * (m.k_bytes + m.v_bytes) / 2,
+      chain = (900 + 12 * s.tile_m) * s.tile_n / 64, workers = s.warpgroups, exponentials = 1, reach = lookups,
+    })
   end,
 
   fallbacks = function(v)
