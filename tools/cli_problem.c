@@ -345,12 +345,12 @@ int problem_fill(problem *p, const problem_request *r) {
     if (!rows[n].wanted)
       continue;
     int64_t shape[4];
-    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, problem_shape(p, rows[n].slot, shape), shape);
+    code = add(p, (int)rows[n].slot, rows[n].name, rows[n].dtype, problem_shape(p, rows[n].slot, shape), shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
     if (!code && rows[n].output) /* all bits set is a NaN in every float format */
       memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));
     else if (!code)
-      code = fill(p, rows[n].slot, rows[n].file, r);
+      code = fill(p, (int)rows[n].slot, rows[n].file, r);
   }
   return code ? code : problem_fill_params(p, r);
 }

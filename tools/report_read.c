@@ -175,7 +175,7 @@ static bool read_number(const csv_table *t, int row, int column, reading how, do
     return complain(t, row, head, cell, how == POSITIVE ? "is not above 0" : "is below 0", error);
   if (how == COUNT && value != rint(value))
     return complain(t, row, head, cell, "is not a whole number", error);
-  if (value && (value < 1e-30 || value > 1e30))
+  if (value != 0 && (value < 1e-30 || value > 1e30))
     return complain(t, row, head, cell, "is out of range, 1e-30 to 1e30", error);
   *out = value;
   return true;

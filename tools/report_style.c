@@ -19,8 +19,9 @@ const char report_style[] =
     "nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1.1rem;list-style:none;margin:.75rem 0;padding:0}"
     "a{color:var(--s0)}\n"
     "figure{margin:1.1rem 0;padding:1rem 1.1rem .6rem;background:var(--card);border:1px solid var(--edge);"
-    "border-radius:8px;break-inside:avoid}\n"
-    "svg{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'Segoe UI',Roboto,Arial,sans-serif}\n"
+    "border-radius:8px;break-inside:avoid;overflow-x:auto}\n"
+    "figure>svg{min-width:36rem}svg{display:block;width:100%;height:auto;font:12px system-ui,-apple-system,'Segoe "
+    "UI',Roboto,Arial,sans-serif}\n"
     "svg text{fill:var(--fg)}svg .tick{fill:var(--muted)}svg .label{fill:var(--muted);font-size:12.5px}"
     "svg .strong{font-weight:600}svg .small{font-size:11px;fill:var(--muted)}svg .cell{font-size:11.5px}"
     "svg .oncell{font-size:11.5px;fill:var(--on-heat)}\n"
@@ -46,4 +47,5 @@ const char report_style[] =
     "border-bottom:1px solid var(--grid);white-space:nowrap}th{font-weight:600}td.t,td.w,th.t{text-align:left}td{"
     "font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:14rem}\n"
     "@media print{body{max-width:none;font-size:11px}details::details-content{content-visibility:visible;"
-    "display:block}.scroll{max-height:none;overflow:visible}nav{display:none}h2{break-after:avoid}}\n";
+    "display:block}.scroll{max-height:none;overflow:visible}nav{display:none}table{font-size:8.5px}th,td{white-space:"
+    "normal}h2{break-after:avoid}}\n";
