@@ -52,7 +52,6 @@ qkv_status qkv_candidates(qkv_engine *e, const qkv_spec *s, const qkv_build_opti
   gen_candidate *list = NULL;
   gen_error error = {0};
   int count = 0;
-  bool for_device;
   if (!e || !s || !workload || !visit)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL",
                      !e          ? "engine"

@@ -8,7 +8,8 @@ import pytest
 
 from command_line import QKVC, ROOT, needs_no_gpu
 
-COMMANDS = ["check", "gen", "build", "run", "explain", "cache", "tuned", "doctor", "schema", "completion", "version", "help"]
+COMMANDS = ["check", "gen", "build", "run", "tune", "explain", "cache", "tuned", "doctor", "schema", "completion",
+            "version", "help"]
 
 
 def test_overview_names_every_command(qkvc):
