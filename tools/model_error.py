@@ -14,6 +14,7 @@ rank of the fastest schedule and what the model's first 1, 4 and 8 lose against 
 """
 import argparse
 import csv
+import glob
 import json
 import os
 import statistics
@@ -35,12 +36,21 @@ def spec_file(heads_q, heads_kv, dim_qk, dim_v, dtype, mask):
     return path
 
 
+def named_spec(name):
+    """The path of a spec of the zoo."""
+    found = sorted(glob.glob(f"specs/**/{name}.yaml", recursive=True))
+    return found[0] if found else sys.exit(f"no spec {name} below specs/: run this in the root of the sources")
+
+
 def measurements(path):
     """Dictionaries of spec, family, phase, batch, len_q, len_k, schedule, seconds."""
     family = "attention_forward_sm80" if "forward_sm80" in os.path.basename(path) else "attention_forward_sm90"
     with open(path, encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            if "seconds" in row:
+            if "median_seconds" in row: # of qkvc tune --csv
+                if row["median_seconds"] and row["status"] == "ok":
+                    yield {**row, "spec": named_spec(row["spec"]), "seconds": float(row["median_seconds"])}
+            elif "seconds" in row:
                 row.setdefault("phase", "")
                 yield {**row, "seconds": float(row["seconds"])}
             elif row.get("implementation") == "qkv":

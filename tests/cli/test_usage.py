@@ -8,8 +8,8 @@ import pytest
 
 from command_line import QKVC, ROOT, needs_no_gpu
 
-COMMANDS = ["check", "gen", "build", "run", "tune", "bench", "report", "explain", "cache", "tuned", "doctor", "schema", "completion", "version",
-            "help"]
+COMMANDS = ["check", "gen", "build", "run", "tune", "bench", "report", "explain", "cache", "tuned", "doctor", "schema",
+            "completion", "version", "help"]
 
 
 def test_overview_names_every_command(qkvc):
