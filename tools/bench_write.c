@@ -104,7 +104,7 @@ static int list_members(const bench_row *r, member out[MEMBERS]) {
   return MEMBERS;
 }
 
-/* Whole numbers as such, others in six digits; nothing when it is not known, or 0 FLOPs. */
+/* Whole numbers as such, others in six digits; nothing when it is not known. */
 static void csv_number(FILE *out, double value) {
   if (isfinite(value))
     fprintf(out, value == rint(value) && fabs(value) < 1e15 ? "%.0f" : "%.6g", value);

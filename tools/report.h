@@ -143,6 +143,7 @@ void ratio_json(report *r, cli_json *j);
 void landscape_section(report *r, FILE *out); /* report_tune.c */
 void landscape_json(report *r, cli_json *j);
 
+extern const char report_style[]; /* the style sheet, report_style.c */
 /* All of them. */
 void report_page(report *r, FILE *out);
 void report_write_json(report *r, FILE *out);

@@ -8,8 +8,6 @@
 #include "report.h"
 #include "svg.h"
 
-extern const char report_style[];
-
 /* ---- Pieces ---- */
 
 void page_text(FILE *out, const char *text) {

@@ -320,6 +320,27 @@ static bool find_kind(const csv_table *t, bool as_peers, report_kind *out, char 
   return true;
 }
 
+/* Whether rows from `first` on have several schedules of one problem: a landscape, whoever measured it. */
+static bool is_landscape(report *r, int first) {
+  enum { SCHEDULES = 4 };
+  report_groups seen = {0}, problems = {0};
+  bool found = false;
+  for (int n = first; n < r->nrows && !found; n++) {
+    const report_row *row = &r->rows[n];
+    const char *problem = report_text(r, "%.200s\n%.200s\n%.0f\n%.0f\n%.0f", row->spec, row->workload, row->batch,
+                                      row->len_q, row->len_k);
+    const char *candidate = report_text(r, "%s\n%.64s\n%.256s", problem, row->family, row->schedule);
+    if (!*row->schedule || groups_find(&seen, candidate))
+      continue;
+    groups_add(&seen, candidate, n);
+    groups_add(&problems, problem, n);
+    found = groups_find(&problems, problem)->count == SCHEDULES;
+  }
+  groups_free(&seen);
+  groups_free(&problems);
+  return found;
+}
+
 bool report_add(report *r, csv_table *table, bool as_peers, char error[REPORT_ERROR_SIZE]) {
   r->tables = report_grow(r->tables, r->ntables, sizeof *r->tables);
   r->tables[r->ntables++] = *table;
@@ -330,6 +351,7 @@ bool report_add(report *r, csv_table *table, bool as_peers, char error[REPORT_ER
   r->files = report_grow(r->files, r->nfiles, sizeof *r->files);
   r->files[r->nfiles++] = (report_file){t->name, kind, t->rows};
   const bool wide = is_wide(t);
+  const int first = r->nrows;
   for (int n = 0; n < t->rows; n++) {
     report_row *row = add_row(r);
     const int index = r->nrows - 1;
@@ -338,5 +360,7 @@ bool report_add(report *r, csv_table *table, bool as_peers, char error[REPORT_ER
     if (!read_cells(t, n, row, error) || (wide && !read_wide(r, t, n, index, error)))
       return false;
   }
+  if (kind == REPORT_BENCH && is_landscape(r, first))
+    r->files[r->nfiles - 1].kind = REPORT_TUNE;
   return true;
 }

@@ -170,6 +170,16 @@ def test_landscape(qkvc, tmp_path):
     assert math.isclose(run["model_first_8_over_best"], 1) and run["best_seconds"] == 1e-3
 
 
+def test_landscape_of_any_file(qkvc, tmp_path):
+    """Four schedules of one problem make a landscape, three do not."""
+    head, rows = "spec,family,batch,len_q,len_k,schedule,seconds\n", [f'a,f,1,64,64,"t={t}",{t}e-3\n' for t in (1, 2, 3, 4)]
+    three = qkvc("report", write(tmp_path, "3.csv", head + "".join(rows[:3]) + rows[0]), "--json").json()
+    four = qkvc("report", write(tmp_path, "4.csv", head + "".join(rows)), "--json").json()
+    assert three["files"][0]["kind"] == "bench" and not three["landscape"]
+    assert four["files"][0]["kind"] == "tune" and four["landscape"][0]["best_seconds"] == 1e-3
+    assert four["landscape"][0]["workload"] == "a, 1 \u00d7 64 \u00d7 64"
+
+
 def test_roofline(qkvc, tmp_path):
     path = write(tmp_path, "b.csv", "spec,workload,batch,q,kv,family,median_us,flops,bytes,peak_tflops,peak_gbps\n"
                  "a,low,64,1,4096,f,100,1e9,1e8,1000,4000\na,high,1,4096,4096,f,100,5e10,1e8,1000,4000\n")
