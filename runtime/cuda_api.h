@@ -21,6 +21,8 @@ typedef struct CUevent_st *CUevent;
 typedef struct CUlib_st *CUlibrary;
 typedef struct CUkern_st *CUkernel;
 typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef unsigned long long CUmemGenericAllocationHandle;
 
 enum { CUDA_MINIMUM_DRIVER = 12000 };
@@ -35,15 +37,21 @@ enum {
 
 /* CUdevice_attribute */
 enum {
+  CUDA_DEVICE_CLOCK_KHZ = 13,
   CUDA_DEVICE_SM_COUNT = 16,
+  CUDA_DEVICE_MEMORY_CLOCK_KHZ = 36,
+  CUDA_DEVICE_MEMORY_BUS_BITS = 37,
   CUDA_DEVICE_L2_BYTES = 38,
   CUDA_DEVICE_COMPUTE_MAJOR = 75,
   CUDA_DEVICE_COMPUTE_MINOR = 76,
+  CUDA_DEVICE_SHARED_PER_BLOCK = 97,
   CUDA_DEVICE_VIRTUAL_MEMORY = 102
 };
 
 /* CUstreamCaptureMode */
-enum { CUDA_CAPTURE_RELAXED = 2 };
+enum { CUDA_CAPTURE_THREAD_LOCAL = 1, CUDA_CAPTURE_RELAXED = 2 };
+/* CUstream_flags */
+enum { CUDA_STREAM_NON_BLOCKING = 1 };
 /* CUstreamCaptureStatus */
 enum { CUDA_CAPTURE_NONE = 0 };
 /* CUpointer_attribute, CUmemorytype */
@@ -159,7 +167,15 @@ enum {
   X(event_destroy, cuEventDestroy_v2, (CUevent event))                                                                 \
   X(event_record, cuEventRecord, (CUevent event, CUstream stream))                                                     \
   X(event_synchronize, cuEventSynchronize, (CUevent event))                                                            \
-  X(event_elapsed, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to))
+  X(event_elapsed, cuEventElapsedTime, (float *milliseconds, CUevent from, CUevent to))                                \
+  X(stream_create, cuStreamCreate, (CUstream * stream, unsigned flags))                                                \
+  X(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                                             \
+  X(stream_begin_capture, cuStreamBeginCapture_v2, (CUstream stream, int mode))                                        \
+  X(stream_end_capture, cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                        \
+  X(graph_instantiate, cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph graph, unsigned long long flags))      \
+  X(graph_launch, cuGraphLaunch, (CUgraphExec graph, CUstream stream))                                                 \
+  X(graph_exec_destroy, cuGraphExecDestroy, (CUgraphExec graph))                                                       \
+  X(graph_destroy, cuGraphDestroy, (CUgraph graph))
 
 typedef struct cuda_api {
 #define X(name, symbol, parameters) CUresult(*name) parameters;

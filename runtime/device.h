@@ -16,6 +16,10 @@ typedef struct device device;     /* an opened device; defined by the backend, s
 typedef struct device_module device_module;
 typedef struct device_kernel device_kernel; /* one entry of a module, attributes set */
 typedef struct device_event device_event;
+typedef struct device_graph device_graph; /* recorded work */
+
+/* Puts work on a stream: launches, set_zero; nothing that waits. */
+typedef qkv_status (*device_work)(void *user, qkv_stream stream);
 
 /* A compiled image with what the compiler said. Freed with image_free. */
 typedef struct device_image {
@@ -106,6 +110,12 @@ typedef struct device_ops {
   qkv_status (*event_record)(device *d, device_event *e, qkv_stream stream);
   /* Waits for both and gives the seconds between them. */
   qkv_status (*event_seconds)(device *d, device_event *from, device_event *to, double *seconds);
+
+  /* Records work once, on a stream of the device's own, to be replayed any number of times with hardly any time between
+   * its launches. Where there are no graphs the work is done at each replay: `user` must live as long as the graph. */
+  qkv_status (*graph_record)(device *d, device_work work, void *user, device_graph **out);
+  void (*graph_free)(device *d, device_graph *g);
+  qkv_status (*graph_replay)(device *d, device_graph *g, qkv_stream stream);
 } device_ops;
 
 /* First member of every backend's struct device. */

@@ -10,17 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_api.h"
-#include "device.h"
+#include "device_cuda.h"
 #include "tensor_map.h"
-
-typedef struct cuda_device {
-  device_base base;
-  const cuda_api *api;
-  int ordinal;
-  CUdevice handle;
-  CUcontext primary; /* retained as long as the device is open */
-} cuda_device;
 
 struct device_module {
   CUlibrary library;
@@ -37,27 +28,7 @@ struct device_kernel {
   char name[];
 };
 
-struct device_event {
-  CUevent handle;
-};
-
-static cuda_device *as_cuda(device *d) {
-  return (cuda_device *)(void *)d;
-}
-
-/* What a call does in a context. Loading, allocating and freeing are forbidden while any thread of the process captures
- * a stream, and would spoil that capture, unless the calling thread has declared them harmless: ours touch no stream.
- */
-typedef enum purpose { WORKING, PREPARING } purpose;
-
-/* Kept from enter to leave. */
-typedef struct visit {
-  int pushed;       /* a context has to be popped */
-  CUcontext context; /* the one that is current then */
-  int capture_mode; /* of the calling thread, to be given back; -1: untouched */
-} visit;
-
-static void leave(const cuda_device *d, visit *v) {
+void cuda_leave(const cuda_device *d, visit *v) {
   CUcontext popped;
   if (v->pushed)
     d->api->context_pop(&popped);
@@ -65,8 +36,7 @@ static void leave(const cuda_device *d, visit *v) {
     d->api->capture_mode(&v->capture_mode);
 }
 
-/* Makes a context of the device current. Every success needs a leave(). */
-static qkv_status enter(const cuda_device *d, purpose p, visit *v) {
+qkv_status cuda_enter(const cuda_device *d, purpose p, visit *v) {
   CUcontext current = NULL;
   CUdevice handle = -1;
   *v = (visit){.capture_mode = -1};
@@ -84,20 +54,9 @@ static qkv_status enter(const cuda_device *d, purpose p, visit *v) {
   v->pushed = status == QKV_OK;
   v->context = d->primary;
   if (status != QKV_OK)
-    leave(d, v);
+    cuda_leave(d, v);
   return status;
 }
-
-/* Runs one driver call between enter and leave; its result, checked, is in `status`. */
-#define IN_CONTEXT(d, purpose, status, what, call)                                                                     \
-  do {                                                                                                                 \
-    visit visit_;                                                                                                      \
-    (status) = enter(d, purpose, &visit_);                                                                             \
-    if ((status) == QKV_OK) {                                                                                          \
-      (status) = cuda_check((d)->api, (d)->api->call, what);                                                           \
-      leave(d, &visit_);                                                                                               \
-    }                                                                                                                  \
-  } while (0)
 
 static void cuda_close(device *base) {
   cuda_device *d = as_cuda(base);
@@ -145,20 +104,26 @@ static qkv_status cuda_info(device *base, qkv_device_info *out) {
     int *value;
   } wanted[] = {{CUDA_DEVICE_SM_COUNT, &out->sm_count},
                 {CUDA_DEVICE_COMPUTE_MAJOR, &out->compute_major},
-                {CUDA_DEVICE_COMPUTE_MINOR, &out->compute_minor}};
+                {CUDA_DEVICE_COMPUTE_MINOR, &out->compute_minor},
+                {CUDA_DEVICE_SHARED_PER_BLOCK, &out->shared_per_block}};
   for (size_t n = 0; n < sizeof wanted / sizeof *wanted; n++) {
     qkv_status status = cuda_check(d->api, d->api->device_attribute(wanted[n].value, wanted[n].attribute, d->handle),
                                    "cuDeviceGetAttribute");
     if (status != QKV_OK)
       return status;
   }
-  int l2 = 0;
+  int l2 = 0, clock = 0, memory_clock = 0, bus = 0; /* 0: the driver does not know */
   size_t memory = 0;
   d->api->device_attribute(&l2, CUDA_DEVICE_L2_BYTES, d->handle);
+  d->api->device_attribute(&clock, CUDA_DEVICE_CLOCK_KHZ, d->handle);
+  d->api->device_attribute(&memory_clock, CUDA_DEVICE_MEMORY_CLOCK_KHZ, d->handle);
+  d->api->device_attribute(&bus, CUDA_DEVICE_MEMORY_BUS_BITS, d->handle);
   d->api->device_memory(&memory, d->handle);
   d->api->driver_version(&out->driver_version);
   out->l2_bytes = l2;
   out->memory_bytes = (int64_t)memory;
+  out->clock_hz = 1e3 * clock;
+  out->memory_bandwidth = 2.0 * 1e3 * memory_clock * bus / 8; /* two transfers a clock */
   out->ordinal = d->ordinal;
   snprintf(out->kind, sizeof out->kind, "cuda");
   snprintf(out->arch, sizeof out->arch, "sm_%d%d", out->compute_major, out->compute_minor);
@@ -270,7 +235,7 @@ static qkv_status cuda_map(device *base, void *start, size_t granule, int64_t co
   CUdeviceptr at = (CUdeviceptr)(uintptr_t)start;
   int64_t done = 0;
   visit v;
-  qkv_status status = enter(d, PREPARING, &v);
+  qkv_status status = cuda_enter(d, PREPARING, &v);
   if (status != QKV_OK)
     return status;
   while (status == QKV_OK && done < count) {
@@ -281,17 +246,17 @@ static qkv_status cuda_map(device *base, void *start, size_t granule, int64_t co
     status = cuda_check(d->api, d->api->set_access(at, (size_t)count * granule, &own, 1), "cuMemSetAccess");
   if (status != QKV_OK) /* nobody has seen it yet */
     unmap_granules(d, at, granule, done);
-  leave(d, &v);
+  cuda_leave(d, &v);
   return status;
 }
 
 static qkv_status cuda_unmap(device *base, void *at, size_t granule, int64_t count) {
   const cuda_device *d = as_cuda(base);
   visit v;
-  qkv_status status = enter(d, PREPARING, &v);
+  qkv_status status = cuda_enter(d, PREPARING, &v);
   if (status == QKV_OK) {
     status = cuda_check(d->api, unmap_granules(d, (CUdeviceptr)(uintptr_t)at, granule, count), "cuMemUnmap");
-    leave(d, &v);
+    cuda_leave(d, &v);
   }
   return status;
 }
@@ -324,9 +289,9 @@ static void cuda_unload(device *base, device_module *m) {
     return;
   /* At exit the driver may be gone (CUDA_ERROR_DEINITIALIZED) and has freed everything itself: nothing to report. */
   visit v;
-  if (enter(d, PREPARING, &v) == QKV_OK) {
+  if (cuda_enter(d, PREPARING, &v) == QKV_OK) {
     d->api->library_unload(m->library);
-    leave(d, &v);
+    cuda_leave(d, &v);
   }
   while (m->kernels) {
     device_kernel *next = m->kernels->next;
@@ -360,12 +325,12 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   memcpy(k->name, entry, length);
   visit v;
-  qkv_status status = enter(d, PREPARING, &v);
+  qkv_status status = cuda_enter(d, PREPARING, &v);
   if (status == QKV_OK) {
     status = find_kernel(d, m, entry, shared_bytes, &k->handle);
     for (int n = 0; n < CONTEXTS; n++)
       atomic_init(&k->loaded[n], n ? NULL : v.context);
-    leave(d, &v);
+    cuda_leave(d, &v);
   }
   if (status != QKV_OK) {
     free(k);
@@ -405,7 +370,7 @@ static qkv_status load_in_context(const cuda_device *d, device_kernel *k, CUcont
 
 /* enter() for a launch: the kernel is loaded in the context that is current then. */
 static qkv_status enter_loaded(const cuda_device *d, device_kernel *k, qkv_stream stream, visit *v) {
-  qkv_status status = enter(d, WORKING, v);
+  qkv_status status = cuda_enter(d, WORKING, v);
   if (status != QKV_OK)
     return status;
   for (int n = 0; n < CONTEXTS; n++)
@@ -413,7 +378,7 @@ static qkv_status enter_loaded(const cuda_device *d, device_kernel *k, qkv_strea
       return QKV_OK;
   status = load_in_context(d, k, v->context, stream);
   if (status != QKV_OK)
-    leave(d, v);
+    cuda_leave(d, v);
   return status;
 }
 
@@ -440,7 +405,7 @@ static qkv_status launch_with_attributes(const cuda_device *d, device_kernel *k,
   if (status != QKV_OK)
     return status;
   status = cuda_check(d->api, d->api->launch_ex(&config, k->handle, params, NULL), k->name);
-  leave(d, &v);
+  cuda_leave(d, &v);
   return status;
 }
 
@@ -459,17 +424,17 @@ static qkv_status cuda_launch(device *base, device_kernel *k, const device_launc
                       d->api->launch(k->handle, (unsigned)l->grid, 1, 1, (unsigned)l->block, 1, 1,
                                      (unsigned)l->shared_bytes, (CUstream)stream, params, NULL),
                       k->name);
-  leave(d, &v);
+  cuda_leave(d, &v);
   return status;
 }
 
 static bool cuda_capturing(device *base, qkv_stream stream) {
   const cuda_device *d = as_cuda(base);
   visit v;
-  if (enter(d, WORKING, &v) != QKV_OK)
+  if (cuda_enter(d, WORKING, &v) != QKV_OK)
     return false;
   const bool capturing = is_capturing(d, stream);
-  leave(d, &v);
+  cuda_leave(d, &v);
   return capturing;
 }
 
@@ -496,10 +461,10 @@ static qkv_status check_reach(const cuda_device *d, CUdeviceptr at, size_t bytes
 static qkv_status cuda_reaches(device *base, const void *memory, size_t bytes) {
   const cuda_device *d = as_cuda(base);
   visit v;
-  qkv_status status = enter(d, WORKING, &v);
+  qkv_status status = cuda_enter(d, WORKING, &v);
   if (status == QKV_OK) {
     status = check_reach(d, (CUdeviceptr)(uintptr_t)memory, bytes);
-    leave(d, &v);
+    cuda_leave(d, &v);
   }
   return status;
 }
@@ -536,51 +501,6 @@ static qkv_status cuda_tensor_map(device *base, const device_tensor_map *map, vo
   return status;
 }
 
-static qkv_status cuda_event_create(device *base, device_event **out) {
-  const cuda_device *d = as_cuda(base);
-  *out = NULL;
-  device_event *e = calloc(1, sizeof *e);
-  if (!e)
-    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
-  qkv_status status;
-  IN_CONTEXT(d, WORKING, status, "cuEventCreate", event_create(&e->handle, 0));
-  if (status != QKV_OK) {
-    free(e);
-    return status;
-  }
-  return *out = e, QKV_OK;
-}
-
-static void cuda_event_free(device *base, device_event *e) {
-  const cuda_device *d = as_cuda(base);
-  visit v;
-  if (!e)
-    return;
-  if (enter(d, WORKING, &v) == QKV_OK) {
-    d->api->event_destroy(e->handle);
-    leave(d, &v);
-  }
-  free(e);
-}
-
-static qkv_status cuda_event_record(device *base, device_event *e, qkv_stream stream) {
-  const cuda_device *d = as_cuda(base);
-  qkv_status status;
-  IN_CONTEXT(d, WORKING, status, "cuEventRecord", event_record(e->handle, (CUstream)stream));
-  return status;
-}
-
-static qkv_status cuda_event_seconds(device *base, device_event *from, device_event *to, double *seconds) {
-  const cuda_device *d = as_cuda(base);
-  float milliseconds = 0;
-  qkv_status status;
-  IN_CONTEXT(d, WORKING, status, "cuEventSynchronize", event_synchronize(to->handle));
-  if (status == QKV_OK)
-    IN_CONTEXT(d, WORKING, status, "cuEventElapsedTime", event_elapsed(&milliseconds, from->handle, to->handle));
-  *seconds = (double)milliseconds * 1e-3;
-  return status;
-}
-
 const device_ops device_cuda = {.name = "cuda",
                                 .open = cuda_open,
                                 .close = cuda_close,
@@ -606,4 +526,7 @@ const device_ops device_cuda = {.name = "cuda",
                                 .event_create = cuda_event_create,
                                 .event_free = cuda_event_free,
                                 .event_record = cuda_event_record,
-                                .event_seconds = cuda_event_seconds};
+                                .event_seconds = cuda_event_seconds,
+                                .graph_record = cuda_graph_record,
+                                .graph_free = cuda_graph_free,
+                                .graph_replay = cuda_graph_replay};

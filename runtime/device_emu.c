@@ -49,6 +49,11 @@ struct device_event {
   struct timespec when;
 };
 
+struct device_graph {
+  device_work work;
+  void *user;
+};
+
 /* ---- Device ---- */
 
 /* $QKV_EMU_POLICY: "in-order", "reverse" or "random"; otherwise seed 0 is in order, 1 in reverse, others random. */
@@ -112,6 +117,9 @@ static qkv_status emu_info(device *d, qkv_device_info *out) {
   out->l2_bytes = 4 << 20;
   out->memory_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   out->driver_version = 0;
+  out->clock_hz = 1e9; /* a machine on paper: what models of speed reckon with */
+  out->memory_bandwidth = 1e11;
+  out->shared_per_block = EMU_SHARED_LIMIT;
   out->compiler[0] = 0;
   return QKV_OK;
 }
@@ -472,6 +480,27 @@ static qkv_status emu_event_seconds(device *d, device_event *from, device_event 
   return QKV_OK;
 }
 
+/* ---- Recorded work: done at each replay ---- */
+
+static qkv_status emu_graph_record(device *d, device_work work, void *user, device_graph **out) {
+  (void)d;
+  *out = calloc(1, sizeof **out);
+  if (!*out)
+    return error_set(QKV_OUT_OF_MEMORY, "no memory for recorded work");
+  **out = (device_graph){work, user};
+  return QKV_OK;
+}
+
+static void emu_graph_free(device *d, device_graph *g) {
+  (void)d;
+  free(g);
+}
+
+static qkv_status emu_graph_replay(device *d, device_graph *g, qkv_stream stream) {
+  (void)d;
+  return g->work(g->user, stream);
+}
+
 const device_ops device_emu = {
     .name = "emu",
     .open = emu_open,
@@ -499,4 +528,7 @@ const device_ops device_emu = {
     .event_free = emu_event_free,
     .event_record = emu_event_record,
     .event_seconds = emu_event_seconds,
+    .graph_record = emu_graph_record,
+    .graph_free = emu_graph_free,
+    .graph_replay = emu_graph_replay,
 };

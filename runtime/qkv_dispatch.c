@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "qkv_internal.h"
+#include "qkv_tuned_internal.h"
 #include "tensor_map.h"
 
 enum {
@@ -56,8 +56,8 @@ static bool expects_few(const spec *s, const gen_request *request, char reason[D
                   spec_layout_name(s->layout_kv), few), false;
 }
 
-qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
-                                  char reason[DISPATCH_REASON]) {
+qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, bool for_device,
+                                  gen_kernel **out, char reason[DISPATCH_REASON], tuned_choice *choice) {
   *out = NULL;
   if (!expects_few(s, request, reason))
     return QKV_OK;
@@ -67,7 +67,7 @@ qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_
   decode.dedicated = true;
   decode.len_q = w ? w->len_q : 1;
   decode.unaligned = false;
-  qkv_status status = render_kernel(e, s, &decode, out);
+  qkv_status status = tuned_render(e, s, &decode, for_device, out, choice);
   if (status == QKV_UNSUPPORTED) {
     snprintf(reason, DISPATCH_REASON, "%s", error_message());
     return QKV_OK;

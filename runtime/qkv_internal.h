@@ -10,6 +10,7 @@
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
  *   qkv_debug.c      what a launch cannot look at, looked at
  *   qkv_dispatch.c   which kernels an op holds, and which a call takes
+ *   qkv_tuned.c      schedules that were measured (qkv_tuned_internal.h)
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
 #ifndef RUNTIME_QKV_INTERNAL_H
@@ -60,12 +61,15 @@ void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t le
 
 typedef struct build_job build_job;
 typedef struct op_kernel op_kernel;
+typedef struct tuned_store tuned_store;   /* these two: qkv_tuned_internal.h */
+typedef struct tuned_choice tuned_choice;
 
 struct qkv_engine {
   const device_ops *ops; /* NULL: compile only */
   device *device;
   const compiler_ops *compiler; /* for the device */
   cache *cache;
+  tuned_store *tuned;
   qkv_device_info info;
   const arch *arch; /* what sources are generated for */
   char *template_path;
@@ -102,16 +106,22 @@ struct build_job {
   build_job *next;
 };
 
-/* The request of the user's options, and who compiles it: with an architecture of its own NVRTC, else as qkv_prepare
- * would. */
+/* The request of the user's options, and who compiles it: with an architecture of its own NVRTC, else, for_device, as
+ * qkv_prepare would. */
 qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
-                         const compiler_ops **compiler);
+                         const compiler_ops **compiler, bool *for_device);
 /* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips
  * the cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
 qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);
 void build_release(qkv_engine *e, build_job *job);
 /* Renders, with timing to the log. */
 qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out);
+
+/* Renders with the schedule that a table of measured ones has for this GPU, phase and declared maxima, where neither
+ * the request nor the spec names one and the request is for the engine's own device (for_device); else, and where that
+ * schedule is not legal here, with the built-in default. Which and why: to the log, and to choice unless it is NULL. */
+qkv_status tuned_render(qkv_engine *e, const spec *s, const gen_request *request, bool for_device, gen_kernel **out,
+                        tuned_choice *choice);
 
 /* The log with every place in the generated source followed by the template line it came from and the source line.
  * notes_only: only what log_is_note keeps, with the lines that belong to it. */
@@ -172,9 +182,9 @@ enum { DISPATCH_REASON = 512 };
 /* Up to so many queries a sequence are few, for kernels of phase decode. */
 int64_t dispatch_few(const spec *s);
 /* The kernel for calls of few queries that an op of this request holds beside the others: *out stays NULL when it has
- * none. `reason` says why it has one, or none. */
-qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
-                                  char reason[DISPATCH_REASON]);
+ * none. `reason` says why it has one, or none; for_device and choice as for tuned_render. */
+qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, bool for_device,
+                                  gen_kernel **out, char reason[DISPATCH_REASON], tuned_choice *choice);
 /* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
  * tokens (token_axis; -1: none): a tile forms the addresses of rows past the end, too, for copies of no bytes. */
 int call_is_aligned(const qkv_tensor *t, int token_axis, int has_maps);

@@ -273,7 +273,7 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
   const spec *s = op->spec->parsed;
   char reason[DISPATCH_REASON];
   gen_kernel *rendered;
-  qkv_status status = render_kernel(e, s, request, &rendered);
+  qkv_status status = tuned_render(e, s, request, true, &rendered, NULL);
   if (status != QKV_OK)
     return status;
   const bool aligned16 = rendered->manifest.aligned16;
@@ -281,7 +281,7 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
              few = {.engine = e, .spec = s};
   other.request.unaligned = true;
   other.request.family = rendered->manifest.family;
-  status = dispatch_render_decode(e, s, request, &few.rendered, reason);
+  status = dispatch_render_decode(e, s, request, true, &few.rendered, reason, NULL);
   few.wanted = few.rendered != NULL;
   if (status == QKV_OK) {
     engine_log(e, QKV_LOG_DEBUG, "%s: %s kernel for few queries: %s", s->name, few.wanted ? "a" : "no", reason);
@@ -412,6 +412,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
                                .schedule = l.schedule,
                                .batch = l.batch,
                                .len_q = l.len_q,
+                               .len_k = l.len_k,
                                .template_path = e->template_path};
   status = load_kernels(op, &request, l.aligned_only);
   if (status == QKV_OK)

@@ -60,7 +60,7 @@ typedef struct cli_command {
 
 /* Options that every command takes. */
 typedef struct cli_globals {
-  const char *device, *cache_dir, *template_path, *arch;
+  const char *device, *cache_dir, *template_path, *arch, *tuned_dir;
   int verbose, help;
   uint64_t emu_seed; /* an option of run only */
 } cli_globals;
@@ -69,8 +69,9 @@ extern const cli_option cli_global_options[];
 /* All commands in the order of the overview, those of this list and a few small ones (qkvc.c). */
 extern const int cli_command_count;
 const cli_command *cli_command_at(int n);
-extern const cli_command cli_check_command, cli_gen_command, cli_build_command, cli_run_command, cli_explain_command,
-    cli_cache_command, cli_doctor_command, cli_schema_command, cli_completion_command;
+extern const cli_command cli_check_command, cli_gen_command, cli_build_command, cli_run_command, cli_tune_command,
+    cli_bench_command, cli_report_command, cli_tuned_command, cli_explain_command, cli_cache_command,
+    cli_doctor_command, cli_schema_command, cli_completion_command;
 
 /* ---- Options (cli_options.c) ---- */
 

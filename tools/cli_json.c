@@ -10,8 +10,7 @@ static void line_break(cli_json *j) {
   fprintf(j->stream, "\n%*s", 2 * j->depth, "");
 }
 
-/* Length of the valid UTF-8 sequence at s, 0 when there is none. */
-static int sequence_length(const unsigned char *s) {
+int json_utf8_length(const unsigned char *s) {
   static const struct {
     unsigned char mask, lead;
     int length;
@@ -34,7 +33,7 @@ static int sequence_length(const unsigned char *s) {
 static void write_quoted(FILE *stream, const char *value) {
   fputc('"', stream);
   for (const unsigned char *s = (const unsigned char *)value; *s;) {
-    int length = sequence_length(s);
+    int length = json_utf8_length(s);
     if (!length) {
       fputs("\\ufffd", stream);
       s++;

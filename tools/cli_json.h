@@ -24,5 +24,7 @@ void json_real(cli_json *j, const char *key, double value);
 void json_boolean(cli_json *j, const char *key, bool value);
 /* Text that is JSON already. */
 void json_raw(cli_json *j, const char *key, const char *text);
+/* Length of the valid UTF-8 sequence at s, 0 when there is none. */
+int json_utf8_length(const unsigned char *s);
 
 #endif

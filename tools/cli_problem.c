@@ -35,7 +35,7 @@ static int file_size(const char *path, int64_t *batch, int64_t *length) {
   return rank == 3 || rank == 4 ? EXIT_OK : EXIT_USAGE;
 }
 
-static int find_workload(problem *p, const char *name, qkv_workload *out) {
+int problem_find_workload(const problem *p, const char *name, qkv_workload *out) {
   const char *names[64] = {NULL};
   int count = p->info.nworkloads < 64 ? p->info.nworkloads : 64;
   for (int n = 0; n < count; n++) {
@@ -58,8 +58,7 @@ static int find_workload(problem *p, const char *name, qkv_workload *out) {
   return EXIT_USAGE;
 }
 
-/* Makes a problem small enough for the emulator to take seconds, batch first, then the longer side. */
-static void shrink(problem *p) {
+void problem_shrink(problem *p) {
   enum { LEAST = 16 };
   const double most = 3e8; /* FLOPs; the emulator does some hundred million a second */
   while (problem_dense_flops(p) > most) {
@@ -78,7 +77,7 @@ static void shrink(problem *p) {
 /* Without sizes: the first workload, made small on the emulator. */
 static int default_size(problem *p) {
   qkv_workload workload;
-  int code = find_workload(p, NULL, &workload);
+  int code = problem_find_workload(p, NULL, &workload);
   if (code > 0)
     return code;
   p->batch = code ? 1 : workload.batch;
@@ -86,7 +85,7 @@ static int default_size(problem *p) {
   p->len_k = code ? 128 : workload.len_k;
   if (p->emulated) {
     int64_t before[] = {p->batch, p->len_q, p->len_k};
-    shrink(p);
+    problem_shrink(p);
     if (before[0] != p->batch || before[1] != p->len_q || before[2] != p->len_k)
       cli_note("on the emulator workload %s is made small: batch %lld, q %lld, kv %lld; --workload %s runs it in full",
                code ? "" : workload.name, (long long)p->batch, (long long)p->len_q, (long long)p->len_k,
@@ -104,7 +103,7 @@ static int decide_size(problem *p, const problem_request *r) {
       cli_error("--workload gives the sizes; it does not go with --batch, --q, --kv or files");
       return EXIT_USAGE;
     }
-    if ((code = find_workload(p, r->workload, &workload)) != EXIT_OK)
+    if ((code = problem_find_workload(p, r->workload, &workload)) != EXIT_OK)
       return code;
     batch = workload.batch;
     len_q = workload.len_q;
@@ -289,6 +288,32 @@ int problem_fill_params(problem *p, const problem_request *r) {
   return code ? code : check_param_names(p, r);
 }
 
+int problem_shape(const problem *p, problem_slot slot, int64_t shape[4]) {
+  const qkv_spec_info *s = &p->info;
+  const struct {
+    problem_slot slot;
+    int rank;
+    int64_t shape[4];
+  } rows[] = {{SLOT_Q, 4, {p->batch, p->len_q, s->heads_q, s->dim_qk}},
+              {SLOT_K, 4, {p->batch, p->len_k, s->heads_kv, s->dim_qk}},
+              {SLOT_V, 4, {p->batch, p->len_k, s->heads_kv, s->dim_v}},
+              {SLOT_SINK, 1, {s->heads_q}},
+              {SLOT_K_SCALE, 1, {s->heads_kv}},
+              {SLOT_V_SCALE, 1, {s->heads_kv}},
+              {SLOT_O, 4, {p->batch, p->len_q, s->heads_q, s->dim_v}},
+              {SLOT_LSE, 3, {p->batch, s->heads_q, p->len_q}},
+              {SLOT_LSE_WITH_SINK, 3, {p->batch, s->heads_q, p->len_q}}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    if (rows[n].slot != slot)
+      continue;
+    if (sequences_any(p) && rows[n].rank > 1)
+      return sequences_shape(p, slot, shape);
+    memcpy(shape, rows[n].shape, sizeof rows[n].shape);
+    return rows[n].rank;
+  }
+  return 0;
+}
+
 int problem_fill(problem *p, const problem_request *r) {
   const qkv_spec_info *s = &p->info;
   const bool scales_given = r->k_scale_file || r->v_scale_file;
@@ -298,39 +323,34 @@ int problem_fill(problem *p, const problem_request *r) {
               sink_only ? "sink" : "kv_scale");
     return EXIT_USAGE;
   }
-  const int64_t q[] = {p->batch, p->len_q, s->heads_q, s->dim_qk}, k[] = {p->batch, p->len_k, s->heads_kv, s->dim_qk},
-                v[] = {p->batch, p->len_k, s->heads_kv, s->dim_v}, o[] = {p->batch, p->len_q, s->heads_q, s->dim_v},
-                lse[] = {p->batch, s->heads_q, p->len_q}, sink[] = {s->heads_q}, scales[] = {s->heads_kv};
+  const bool tokens = !r->no_tokens;
   const struct {
-    int slot, wanted;
+    problem_slot slot;
+    bool wanted;
     const char *name;
     qkv_dtype dtype;
-    int rank;
-    const int64_t *shape;
     const char *file;
     bool output;
-  } rows[] = {{SLOT_Q, 1, "q", s->dtype_q, 4, q, r->q_file, false},
-              {SLOT_K, 1, "k", s->dtype_kv, 4, k, r->k_file, false},
-              {SLOT_V, 1, "v", s->dtype_kv, 4, v, r->v_file, false},
-              {SLOT_SINK, s->has_sink, "sink", QKV_F32, 1, sink, r->sink_file, false},
-              {SLOT_K_SCALE, s->has_kv_scale, "k_scale", QKV_F32, 1, scales, r->k_scale_file, false},
-              {SLOT_V_SCALE, s->has_kv_scale, "v_scale", QKV_F32, 1, scales, r->v_scale_file, false},
-              {SLOT_O, 1, "o", s->dtype_out, 4, o, NULL, true},
-              {SLOT_LSE, s->wants_lse, "lse", QKV_F32, 3, lse, NULL, true},
-              {SLOT_LSE_WITH_SINK, s->wants_lse_with_sink, "lse_with_sink", QKV_F32, 3, lse, NULL, true}};
+  } rows[] = {{SLOT_Q, tokens, "q", s->dtype_q, r->q_file, false},
+              {SLOT_K, tokens, "k", s->dtype_kv, r->k_file, false},
+              {SLOT_V, tokens, "v", s->dtype_kv, r->v_file, false},
+              {SLOT_SINK, s->has_sink, "sink", QKV_F32, r->sink_file, false},
+              {SLOT_K_SCALE, s->has_kv_scale, "k_scale", QKV_F32, r->k_scale_file, false},
+              {SLOT_V_SCALE, s->has_kv_scale, "v_scale", QKV_F32, r->v_scale_file, false},
+              {SLOT_O, tokens, "o", s->dtype_out, NULL, true},
+              {SLOT_LSE, tokens && s->wants_lse, "lse", QKV_F32, NULL, true},
+              {SLOT_LSE_WITH_SINK, tokens && s->wants_lse_with_sink, "lse_with_sink", QKV_F32, NULL, true}};
   int code = EXIT_OK;
   for (size_t n = 0; n < sizeof rows / sizeof *rows && !code; n++) {
     if (!rows[n].wanted)
       continue;
     int64_t shape[4];
-    const bool own = sequences_any(p) && rows[n].shape != sink && rows[n].shape != scales;
-    const int rank = own ? sequences_shape(p, (problem_slot)rows[n].slot, shape) : rows[n].rank;
-    code = add(p, rows[n].slot, rows[n].name, rows[n].dtype, rank, own ? shape : rows[n].shape);
+    code = add(p, (int)rows[n].slot, rows[n].name, rows[n].dtype, problem_shape(p, rows[n].slot, shape), shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
     if (!code && rows[n].output) /* all bits set is a NaN in every float format */
       memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));
     else if (!code)
-      code = fill(p, rows[n].slot, rows[n].file, r);
+      code = fill(p, (int)rows[n].slot, rows[n].file, r);
   }
   return code ? code : problem_fill_params(p, r);
 }
@@ -435,12 +455,17 @@ qkv_attention_args problem_mask_args(problem *p) {
   return args;
 }
 
-void problem_free(problem *p) {
+void problem_clear(problem *p) {
   for (int slot = 0; slot < SLOT_COUNT; slot++) {
     if (p->slots[slot].allocation)
       qkv_free(p->engine, p->slots[slot].allocation);
     free(p->slots[slot].host.data);
   }
+  memset(p->slots, 0, sizeof p->slots);
+}
+
+void problem_free(problem *p) {
+  problem_clear(p);
   qkv_spec_free(p->spec);
   qkv_close(p->engine);
 }

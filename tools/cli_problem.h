@@ -1,5 +1,5 @@
-/* cli_problem.h: one attention problem of the commands run and explain --mask: its sizes, its tensors on the host and on the device.
- * Built by cli_problem.c, judged by cli_verify.c, driven by cli_run.c. */
+/* cli_problem.h: one attention problem of the commands run and explain --mask: its sizes, its tensors on the host and
+ * on the device. Built by cli_problem.c, judged by cli_verify.c, driven by cli_run.c. */
 #ifndef TOOLS_CLI_PROBLEM_H
 #define TOOLS_CLI_PROBLEM_H
 
@@ -55,12 +55,20 @@ typedef struct problem_request {
   cli_list params; /* "name=value" or "name=file.npy" */
   int bits16;      /* u2 files hold bf16 */
   int unaligned;   /* shift device tensors off 16-byte alignment by one element */
+  int no_tokens;   /* leave out q, k, v and the outputs: large, and made in another way */
 } problem_request;
 
 /* Decides batch, len_q, len_k, and the lengths of sequences. Messages on stderr; returns an exit code. */
 int problem_size(problem *p, const problem_request *request);
+/* Makes the sizes small enough for the emulator to take seconds: batch first, then the longer side. */
+void problem_shrink(problem *p);
+/* The spec's workload of this name, NULL: its first, by p->spec and p->info alone. An exit code after a message; -1: there
+ * is none. */
+int problem_find_workload(const problem *p, const char *name, qkv_workload *out);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);
+/* The shape of q, k, v, the sink, a scale or an output after problem_size; returns the rank. */
+int problem_shape(const problem *p, problem_slot slot, int64_t shape[4]);
 /* The parameters alone, for questions about masks. */
 int problem_fill_params(problem *p, const problem_request *request);
 /* Allocates on the device and copies everything there, poison included. */
@@ -71,6 +79,8 @@ int problem_download(problem *p);
 int problem_poison(problem *p);
 /* Arguments for a call; they point into p. */
 qkv_attention_args problem_args(problem *p, bool device);
+/* The tensors alone, on the host and on the device. */
+void problem_clear(problem *p);
 void problem_free(problem *p);
 
 /* Arguments for a question about masks: shapes, arrays and parameters. */
@@ -93,5 +103,10 @@ double verdict_tolerance(const problem *p);
  * large problems on a GPU with attention_naive on the same device. Returns an exit code for failures of the check
  * itself. */
 int problem_verify(problem *p, double tolerance, verdict *out);
+
+/* The two halves of a check that is repeated: the f64 reference's answer, tensors that the caller frees (returns an
+ * exit code), and downloaded outputs held against it. Rows of no sequence become 0 on both sides. */
+int problem_expect(problem *p, qkv_tensor expected[SLOT_PARAMS]);
+void problem_judge(problem *p, double tolerance, qkv_tensor expected[SLOT_PARAMS], verdict *out);
 
 #endif

@@ -58,6 +58,7 @@ static int prepare(problem *p, outcome *result, qkv_op **op) {
   qkv_limits limits = QKV_LIMITS_INIT;
   build.batch = p->batch;
   build.len_q = p->len_q;
+  build.len_k = p->len_k;
   limits.batch = p->batch;
   limits.len_q = p->len_q;
   limits.len_k = p->len_k;
@@ -282,6 +283,7 @@ static char *reproducer(const problem *p, const char *spec) {
   for (int n = 0; n < request.params.count; n++)
     append(out, "param", request.params.items[n]);
   append(out, "template-path", cli_global.template_path);
+  append(out, "tuned-dir", cli_global.tuned_dir);
   if (!isnan(tolerance))
     fprintf(out, " --tolerance %.9g", tolerance);
   fprintf(out, "%s%s", request.bits16 ? " --bf16-bits" : "", cli_kernel.unaligned ? " --unaligned" : "");

@@ -113,19 +113,34 @@ static int first_entries_of_call(problem *p, int64_t batch, qkv_tensor expected[
   return code;
 }
 
-/* Against the f64 reference for the first `batch` entries. */
-static int verify_reference(problem *p, int64_t batch, double tolerance, verdict *v) {
+static int expect_entries(problem *p, int64_t batch, qkv_tensor expected[SLOT_PARAMS]) {
   qkv_attention_args args = problem_args(p, false);
-  qkv_tensor expected[SLOT_PARAMS] = {{0}};
   int code = first_entries_of_call(p, batch, expected, &args);
   qkv_status status = code ? QKV_OUT_OF_MEMORY : qkv_reference(p->spec, &args);
-  if (status)
-    code = cli_fail("reference", status);
-  else {
-    v->ok = true;
-    clear_rest(p, batch, expected, v);
-    judge_all(p, tolerance, expected, v);
-  }
+  return status ? cli_fail("reference", status) : EXIT_OK;
+}
+
+static void judge_entries(problem *p, int64_t batch, double tolerance, qkv_tensor expected[SLOT_PARAMS], verdict *v) {
+  v->ok = true;
+  clear_rest(p, batch, expected, v);
+  judge_all(p, tolerance, expected, v);
+}
+
+int problem_expect(problem *p, qkv_tensor expected[SLOT_PARAMS]) {
+  return expect_entries(p, p->batch, expected);
+}
+
+void problem_judge(problem *p, double tolerance, qkv_tensor expected[SLOT_PARAMS], verdict *out) {
+  memset(out, 0, sizeof *out);
+  judge_entries(p, p->batch, tolerance, expected, out);
+}
+
+/* Against the f64 reference for the first `batch` entries. */
+static int verify_reference(problem *p, int64_t batch, double tolerance, verdict *v) {
+  qkv_tensor expected[SLOT_PARAMS] = {{0}};
+  int code = expect_entries(p, batch, expected);
+  if (!code)
+    judge_entries(p, batch, tolerance, expected, v);
   if (batch == p->batch)
     snprintf(v->against, sizeof v->against, "f64 reference");
   else
@@ -187,9 +202,7 @@ static int verify_naive(problem *p, double tolerance, verdict *v) {
     snprintf(v->against, sizeof v->against, "too large for the f64 reference, and attention_naive: %.60s",
              qkv_last_error(NULL));
   else if (!code) {
-    v->ok = true;
-    clear_rest(p, p->batch, expected, v);
-    judge_all(p, tolerance, expected, v);
+    judge_entries(p, p->batch, tolerance, expected, v);
     snprintf(v->against, sizeof v->against, "attention_naive on the device");
   }
   for (int slot = SLOT_O; slot <= SLOT_LSE_WITH_SINK; slot++)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "tune.h"
 
 static int run_version(int count, char **arguments);
 static int run_help(int count, char **arguments);
@@ -17,10 +18,10 @@ static const cli_command help_command = {"help",   "[COMMAND]", "print the help 
                                          run_help, NULL};
 
 /* In the order of the overview. */
-static const cli_command *const commands[] = {&cli_check_command,  &cli_gen_command,     &cli_build_command,
-                                              &cli_run_command,    &cli_explain_command, &cli_cache_command,
-                                              &cli_doctor_command, &cli_schema_command,  &cli_completion_command,
-                                              &version_command,    &help_command};
+static const cli_command *const commands[] = {
+    &cli_check_command,  &cli_gen_command,    &cli_build_command,      &cli_run_command,     &cli_tune_command,
+    &cli_bench_command,  &cli_report_command, &cli_tuned_command,      &cli_explain_command, &cli_cache_command,
+    &cli_doctor_command, &cli_schema_command, &cli_completion_command, &version_command,     &help_command};
 const int cli_command_count = sizeof commands / sizeof *commands;
 
 const cli_command *cli_command_at(int n) {
@@ -75,7 +76,7 @@ static int run(int argc, char **argv) {
     cli_error("the command comes first: qkvc COMMAND [options]; see qkvc --help");
     return EXIT_USAGE;
   }
-  const cli_command *command = find_command(argv[1]);
+  const cli_command *command = strcmp(argv[1], tune_worker_command.name) ? find_command(argv[1]) : &tune_worker_command;
   if (!command)
     return unknown_command(argv[1]);
   int count = cli_parse(command, argc - 2, argv + 2);

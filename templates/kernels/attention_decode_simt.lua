@@ -8,6 +8,7 @@
 -- the blocks' as in attention_decode_sm80.
 
 local attention = library("attention")
+local cost = library("cost")
 local split = library("split")
 
 local element_bytes = {f16 = 2, bf16 = 2, f32 = 4, e4m3 = 1, e5m2 = 1}
@@ -85,6 +86,45 @@ return {
       end
     end
     return s
+  end,
+
+  -- Bytes on their way to an SM, by keys and warps; lanes that a row needs; heads read side by side.
+  space = function(v, arch, request, effort)
+    local rows, lanes, sizes = split.row_count(v, request), {}, {}
+    local m = layout(v, {tile_m = 1, lanes = 32, keys = 1, warps = 1})
+    for _, n in ipairs{2, 4, 8, 16, 32} do
+      local chunks = math.max(m.k_chunks, m.v_chunks)
+      if n < 2 * chunks and (n >= chunks or effort > 0 and 2 * n >= chunks) or n == 32 and chunks >= 32 then
+        lanes[#lanes + 1] = n
+      end
+    end
+    if #lanes == 0 then lanes = {2} end
+    for tiles = 1, effort == 0 and 1 or 3 do sizes[tiles] = math.min(ceil_div(rows, tiles), 8) end
+    if effort == 0 then
+      return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8}, blocks = {1, 2}}}
+    end
+    if effort == 1 then
+      return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8, 16}, blocks = {1, 2, 3},
+               together = split.side_by_side(v)}}
+    end
+    return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {2, 4, 6, 8, 12, 16}, blocks = {1, 2, 3, 4},
+             together = split.side_by_side(v), split = split.lengths(v)}}
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local slice = m.tile_n * 16 * (m.k_chunks + m.v_chunks)
+    local spills = math.max(registers(v, s) - 65536 // (32 * s.warps * s.blocks), 0)
+    local c = cost.split(v, s, {
+      unit = "fma", tile_m = s.tile_m, tile_n = m.tile_n, blocks = s.blocks, dim_qk = v.dim_qk, dim_v = v.dim_v,
+      shared = false, in_flight = 1.3 * s.warps * slice,
+      chain = 700 + 12 * s.keys * (s.tile_m + 1) * (m.k_steps + m.v_steps),
+      workers = s.warps, reach = 0.995, exponentials = s.lanes * (1 + s.lanes / 16),
+    })
+    -- Conversions beside the products; lanes without a chunk idle.
+    local filled = (m.k_chunks + m.v_chunks) / (s.lanes * (m.k_steps + m.v_steps))
+    c.flops = c.flops * (1 + 1.5 / s.tile_m) / filled * (1 + 0.03 * spills)
+    return c
   end,
 
   fallbacks = function(v)

@@ -7,6 +7,7 @@
 -- rows that several blocks share is put together by the last of them.
 
 local attention = library("attention")
+local cost = library("cost")
 local split = library("split")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
@@ -91,6 +92,47 @@ return {
     local stages = math.min(math.max(1 + ceil_div(64 << 10, key_warps * slice), 2), 6)
     return split.schedule(v, {tile_m = 16 * row_warps, tile_n = tile_n, warps = row_warps * key_warps,
                               row_warps = row_warps, stages = stages, together = split.together(v)})
+  end,
+
+  -- Warps to a slice and slices at a time; bytes on their way; heads read side by side.
+  space = function(v, arch, request, effort)
+    local rows, list = split.row_count(v, request), {}
+    local most = math.min(ceil_div(rows, 16), 8)
+    local function add(row_warps, key_warps, axes)
+      local product = {tile_m = {16 * row_warps}, row_warps = {row_warps}, warps = {}}
+      for _, w in ipairs(key_warps) do
+        local warps = w * row_warps
+        if warps <= 8 or warps == 10 or warps == 12 then table.insert(product.warps, warps) end
+      end
+      for axis, values in pairs(axes) do product[axis] = values end
+      if #product.warps > 0 then list[#list + 1] = product end
+    end
+    for row_warps = 1, most do
+      if effort == 0 then
+        if row_warps == most then
+          add(row_warps, {1, 2, 4, 8, 12}, {tile_n = {16, 32}, stages = {2, 3, 4}})
+          add(row_warps, {4, 8}, {together = split.side_by_side(v)})
+        end
+      elseif effort == 1 then
+        add(row_warps, {1, 2, 4, 8, 12}, {tile_n = {16, 32}, stages = {2, 3, 4, 6}, blocks = {1, 2},
+                                          together = split.side_by_side(v)})
+      else
+        add(row_warps, {1, 2, 4, 6, 8, 12}, {tile_n = {16, 32, 64}, stages = {2, 3, 4, 5, 6}, blocks = {1, 2, 3},
+                                                 together = split.side_by_side(v), split = split.lengths(v)})
+      end
+    end
+    return list
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local groups = s.warps // s.row_warps
+    return cost.split(v, s, {
+      unit = "mma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = s.blocks, dim_qk = m.dim_qk, dim_v = v.dim_v,
+      shared = true, in_flight = groups * (s.stages - 1) * (m.k_bytes + m.v_bytes),
+      chain = (500 + 250 * m.row_tiles + (m.bytes and 400 or 0)) * (0.5 + s.tile_n / 32), workers = groups,
+      exponentials = 1, reach = m.bytes and 0.9 or 0.93,
+    })
   end,
 
   fallbacks = function(v, arch, request)

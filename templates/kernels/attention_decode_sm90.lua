@@ -7,6 +7,7 @@
 -- with an output of its own, and merge at the end of a piece of work (parts/split_merge.cu).
 
 local attention = library("attention")
+local cost = library("cost")
 local split = library("split")
 
 local PANEL = 64 -- columns of a panel, which the swizzle of 128 bytes mixes
@@ -118,6 +119,36 @@ return {
     end
     s.together = split.together(v)
     return schedule(v, s)
+  end,
+
+  -- Rows in one tile or in several even ones; bytes on their way, which slices and stages make up; heads read side by
+  -- side.
+  space = function(v, arch, request, effort)
+    local rows, sizes, list = split.row_count(v, request), {}, {}
+    for tiles = 1, effort == 0 and 2 or 4 do sizes[tiles] = math.min(round_up(ceil_div(rows, tiles), 8), 128) end
+    local function add(axes) list[#list + 1] = axes end
+    if effort == 0 then
+      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2}, stages = {4, 6}}
+      add{tile_m = sizes, together = split.side_by_side(v)}
+    elseif effort == 1 then
+      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8},
+          together = split.side_by_side(v)}
+      add{tile_m = sizes, split = split.lengths(v)}
+    else
+      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8, 10, 12},
+          together = split.side_by_side(v), split = split.lengths(v)}
+    end
+    return list
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.97) or 1
+    return cost.split(v, s, {
+      unit = "wgmma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = 1, dim_qk = round_up(v.dim_qk, 64),
+      dim_v = round_up(v.dim_v, 64), shared = true, in_flight = m.in_flight * (m.k_bytes + m.v_bytes) / 2,
+      chain = (900 + 12 * s.tile_m) * s.tile_n / 64, workers = s.warpgroups, exponentials = 1, reach = lookups,
+    })
   end,
 
   fallbacks = function(v)

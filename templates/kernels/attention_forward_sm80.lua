@@ -4,6 +4,7 @@
 -- buffers. A warp owns tile_m / warps rows (16 or 32) and keeps their scores, probabilities and output in registers.
 
 local attention = library("attention")
+local cost = library("cost")
 
 local function round_up_16(n) return (n + 15) // 16 * 16 end
 
@@ -86,6 +87,65 @@ return {
     if dim <= 128 then return schedule(paged and 48 or 64, 4, 0, sequences and not paged and 0 or 1, 2) end
     if dim <= 160 then return schedule(32, 4, 0, 0, 1) end
     return schedule(64, 8, 0, 1, 1)
+  end,
+
+  -- A warp of 32 rows reads K and V from shared memory half as often as two of 16, where registers allow; blocks beside
+  -- each other hide what a warp waits for.
+  space = function(v, arch, request, effort)
+    local list = {}
+    local function add(rows, tile_n, warps, axes)
+      for _, w in ipairs(warps) do
+        local product = {tile_m = {rows * w}, warps = {w}, tile_n = tile_n}
+        for axis, values in pairs(axes) do product[axis] = values end
+        list[#list + 1] = product
+      end
+    end
+    if effort == 0 then
+      add(32, {32, 48, 64}, {4}, {blocks = {1, 2, 3}})
+      add(16, {64}, {2, 4, 8}, {blocks = {1, 2}})
+    elseif effort == 1 then
+      add(32, {32, 48, 64, 80, 96}, {2, 4, 8}, {blocks = {1, 2, 3}, split_loads = {0, 1}})
+      add(16, {32, 48, 64, 96, 128}, {1, 2, 4, 8}, {blocks = {1, 2, 3}, split_loads = {0, 1}})
+    else
+      local all = {blocks = {1, 2, 3, 4}, split_loads = {0, 1}, stages = {2, 3, 4}, q_registers = {0, 1}}
+      add(32, {16, 32, 48, 64, 80, 96, 128}, {1, 2, 4, 8}, all)
+      add(16, {16, 32, 48, 64, 80, 96, 128}, {1, 2, 4, 8}, all)
+    end
+    return list
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local seen = cost.visits(s.tile_m, s.tile_n)
+    local heads = workload.batch * v.heads_q
+    local items, steps = seen.rows * heads, seen.tiles * heads
+    if steps == 0 then return {unit = "mma", memory_bytes = cost.row_bytes(v), fixed = cost.start} end
+    local pairs, dims = s.tile_m * s.tile_n, m.dim_qk + v.dim_v
+    local element, masked = cost.element(v)
+    -- A warp's products read all of K and V, and Q where no registers hold it; the copies write K and V.
+    local shared = s.warps * (m.k_bytes + m.v_bytes + (s.q_registers == 1 and 0 or 16 * m.row_tiles * m.pitch_q * 2)) +
+      m.k_bytes + m.v_bytes
+    -- What waits is hidden by other warps of the SM.
+    local warps = s.warps * s.blocks
+    local spills = math.max(registers(v, s) - 65536 // (32 * warps), 0)
+    local keys = cost.key_bytes(v, workload.batch * workload.len_k * v.heads_kv)
+    local alone = pairs * (dims / 1024 + 1 / 16)
+    local uneven = math.min(seen.spread, 0.5) * seen.most / (steps / device.sm_count)
+    return {
+      unit = "mma",
+      flops = 2 * pairs * dims * steps,
+      exponentials = pairs * (steps * element + seen.masked * heads * masked) * (s.slack == 0 and 1.3 or 1),
+      shared_bytes = shared * steps * (1 + 0.02 * spills),
+      l2_bytes = cost.key_bytes(v, steps * s.tile_n) + cost.row_bytes(v),
+      memory_bytes = (keys + cost.row_bytes(v)) / 0.93,
+      in_flight = math.min(items, device.sm_count * s.blocks) * (s.stages - 1) * (m.k_bytes + m.v_bytes),
+      overlap = 1 + 0.25 * math.min(warps, 12) / 12 + (s.split_loads == (math.max(v.dim_qk, v.dim_v) > 96 and 1 or 0)
+                                                         and 0.02 or 0),
+      overhead = (steps * 500 + items * (alone + 3000)) / s.blocks,
+      waves = cost.rounds(items) + uneven,
+      latency = seen.most * (2 * alone + 500) + 3000,
+      fixed = cost.start + 0.5e-6,
+    }
   end,
 
   -- For architectures with less shared memory, in order of preference.

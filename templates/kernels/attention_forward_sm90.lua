@@ -12,6 +12,7 @@
 -- several pages comes in several boxes.
 
 local attention = library("attention")
+local cost = library("cost")
 
 local MBARRIER_BYTES = 8
 local REGISTERS_PER_SM = 65536
@@ -106,6 +107,42 @@ local function has_heavy_mask()
     if mask.by_row[n].low or mask.by_row[n].high then return true end
   end
   return not mask.by_limits or mask.intervals > 2
+end
+
+-- How well the exponentials of one warpgroup run beside the products of another or of its own (gen/cost.h, overlap),
+-- and the cycles that a tile of keys costs a block in barriers and the first product's way. Fitted to an H200.
+local function overlap(v, s, is_uneven)
+  if s.cluster > 1 then return 1.2, 800 end
+  if s.overlap ~= 1 then return s.overlap == 2 and 1.35 or 1.15, 350 end
+  if s.warpgroups == 1 then return 1.25, 400 end
+  local dim = math.max(v.dim_qk, v.dim_v)
+  local turns = (is_uneven or dim <= 96 or dim > 128) and 1 or 0
+  local few = s.warpgroups == 2 and dim <= 64 and 0.15 or 0 -- exponentials take as long as products: two do not fill up
+  return (s.order == turns and 1.72 or 1.66) - 0.05 * s.p_shared - few, 350
+end
+
+-- Time of the fullest SM over the mean. Rows that see different numbers of keys are even by tickets, the longest first;
+-- fixed shares of them are the less even the more they differ, but of short sequences.
+local function waves(v, s, seen, items)
+  local rounds = cost.rounds(items / s.cluster)
+  local mean = seen.tiles / seen.rows
+  local share = mean * items / device.sm_count -- tiles of keys that an SM has
+  local longest = math.max(seen.most / share, 1)
+  if seen.spread < 0.02 then return rounds end
+  if s.scheduler >= 2 and s.l2_mib > 0 then return math.max(longest, 1 + 0.2 * mean / share) end
+  if s.scheduler ~= 1 then return math.max(longest, 1 + 0.6 * seen.most / share) end
+  local worst = workload.len_q <= 1024 and 0.06 or math.max(v.dim_qk, v.dim_v) <= 64 and 0.15 or 0.4 -- of a causal mask
+  return math.max(longest, rounds * (1 + worst * math.min(seen.spread / 0.5, 1) ^ 2))
+end
+
+-- How often keys and values come from memory: once where those of the heads at work fit L2.
+local function passes(v, s, seen)
+  local head = cost.key_bytes(v, workload.len_k)
+  local heads = math.ceil(device.sm_count / seen.rows)
+  if s.pack == 0 then heads = math.ceil(heads / v.group) end
+  local working = s.l2_mib > 0 and math.max(s.l2_mib * 2 ^ 20, head) or heads * head
+  if working <= 0.7 * device.l2_bytes then return 1 end
+  return math.max(seen.rows * (s.pack == 0 and v.group or 1) / device.sm_count, 1)
 end
 
 -- A default schedule for what is known of the queries: all heads of a KV head share a tile of rows where that takes
@@ -229,6 +266,96 @@ return {
     if dim <= 160 or (v.dim_v <= 128 and dim <= 192) then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end
     if dim <= 192 then return schedule(2, 112, {q_buffers = 1, o_buffer = 0}) end
     return schedule(2, 64, {q_buffers = 1, o_buffer = 0})
+  end,
+
+  -- Tiles and warpgroups first, which decide most; then in which order the rows come, and what runs beside what. Room
+  -- for a larger tile or ring comes from one place for Q instead of two, and from O that leaves through Q's.
+  space = function(v, arch, request, effort)
+    local list = {}
+    local function add(axes) list[#list + 1] = axes end
+    local packs = v.group > 1 and not mask.dilation and {0, 1} or {0}
+    local rooms = {{q_buffers = {2}, o_buffer = {1}}, {q_buffers = {1}, o_buffer = {0}}}
+    local turns = mask.walk and {{2, 16}} or {{1, 0}, {2, 16}} -- scheduler and l2_mib
+    local ring = has_one_loader(v) and {1} or {2, 4}
+    -- Each of `warpgroups`, alone without turns; each room that Q and O may take.
+    local function add_tiles(axes, warpgroups, rooms)
+      for _, w in ipairs(warpgroups) do
+        for _, room in ipairs(rooms) do
+          local product = {warpgroups = {w}, order = w > 1 and (axes.order or {0, 1}) or {0}, loaders = ring}
+          for axis, values in pairs(room) do product[axis] = values end
+          for axis, values in pairs(axes) do product[axis] = product[axis] or values end
+          add(product)
+        end
+      end
+    end
+    if effort == 0 then
+      add_tiles({tile_n = {64, 96, 128}}, {1, 2, 3}, {{}})
+      for _, turn in ipairs(turns) do add{scheduler = {turn[1]}, l2_mib = {turn[2]}, pack = packs, carry = {0, 1}} end
+    elseif effort == 1 then
+      for _, turn in ipairs(turns) do
+        add_tiles({tile_n = {48, 64, 80, 96, 112, 128, 144, 160, 176}, stages = {2, 3}, pack = packs,
+                   scheduler = {turn[1]}, l2_mib = {turn[2]}}, {1, 2, 3}, rooms)
+      end
+      add{scheduler = {1, 2, 3}, l2_mib = {0, 8, 16, 32}, order = {0, 1}, carry = {0, 1}, pack = packs}
+    else
+      for _, turn in ipairs(turns) do
+        add_tiles({tile_n = {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}, stages = {2, 3, 4}, pack = packs,
+                   carry = {0, 1}, q_registers = {0, 1}, scheduler = {turn[1]}, l2_mib = {turn[2]}}, {1, 2, 3}, rooms)
+      end
+      add_tiles({scheduler = {1, 2, 3}, l2_mib = {0, 4, 8, 16, 32}, carry = {0, 1}, pack = packs}, {1, 2, 3}, rooms)
+      add_tiles({tile_n = {96, 128, 160, 192, 224}, p_shared = {1}, pack = packs}, {2, 3}, rooms)
+      add{rescale = {0, 1}, overlap = {0, 1, 2}, order = {0, 1}, cluster = {1, 2}, pack = packs}
+      add_tiles({scheduler = {0}, l2_mib = {0}, q_buffers = {1}, tile_n = {64, 96, 128}, pack = packs}, {1, 2, 3}, {{}})
+    end
+    return list
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local seen = cost.visits(m.queries, s.tile_n)
+    local heads = workload.batch * (m.packed and v.heads_kv or v.heads_q)
+    local items, steps = seen.rows * heads, seen.tiles * heads
+    if steps == 0 then return {unit = "wgmma", memory_bytes = cost.row_bytes(v), fixed = cost.start} end
+    local pairs = m.tile_m * s.tile_n
+    local dims = round_up(v.dim_qk, 16) + v.dim_v
+    local element, masked = cost.element(v)
+    local parallel, step_cycles = overlap(v, s, seen.spread > 0.1)
+    -- A warpgroup's products read its rows of Q and all of K and V; the copies write K and V.
+    local tile_bytes = s.tile_n * dims * 2
+    local shared = s.warpgroups * ((s.q_registers == 1 and 0 or 128 * v.dim_qk) + tile_bytes +
+                                   s.p_shared * 256 * s.tile_n) + tile_bytes
+    local boxes = 2 * m.boxes * m.qk.count -- each takes a warp about 85 cycles to start
+    if boxes > 8 then step_cycles = step_cycles + 0.35 * 85 * boxes / s.loaders end
+    if registers(v, s) > 0.9 * m.budget.consumer then step_cycles = step_cycles + 0.03 * pairs * dims / 2048 end
+    if s.stages < s.warpgroups and s.p_shared == 0 then -- one waits until another has let a place go
+      step_cycles = step_cycles + 0.045 * pairs * dims / 1200
+    end
+    -- Of a tile of rows: the first product and the last softmax run beside nothing; Q comes and O leaves.
+    local alone = pairs * (dims / 2048 + 1 / 16) * (s.warpgroups == 3 and 0.67 or 1)
+    local item_cycles = alone + (s.q_buffers == 1 and s.q_registers == 0 and 1500 + m.q_bytes / 32 or 0) +
+      (m.alias and 1500 + m.q_bytes / 32 or 0) + (s.q_registers == 1 and 2000 or 0) + (s.scheduler ~= 1 and 600 or 0)
+    if s.carry == 1 then item_cycles = item_cycles + (s.scheduler == 1 and -0.25 * alone or 600) end
+    if m.packed then -- heads of one tile do not follow each other; of uneven rows that evens out
+      step_cycles = step_cycles + (seen.masked < 0.05 * seen.tiles and 0.015 or dims <= 128 and -0.05 or -0.03) *
+        pairs * dims / 2048
+    end
+    local keys = cost.key_bytes(v, workload.batch * workload.len_k * v.heads_kv)
+    local blocks = math.min(items, device.sm_count)
+    return {
+      unit = "wgmma",
+      flops = 2 * pairs * dims * steps,
+      exponentials = pairs * (steps * element + seen.masked * heads * masked) * (s.slack == 0 and 1.3 or 1),
+      shared_bytes = shared * steps,
+      l2_bytes = cost.key_bytes(v, steps * s.tile_n) / s.cluster + cost.row_bytes(v),
+      memory_bytes = (keys * passes(v, s, seen) + cost.row_bytes(v)) / 0.95,
+      in_flight = blocks * (s.stages * (m.k_bytes + m.v_bytes)),
+      overlap = parallel,
+      overhead = steps * step_cycles + seen.masked * heads * 700 + items * item_cycles,
+      waves = waves(v, s, seen, items),
+      latency = seen.most * (alone + 600) + 3000,
+      fixed = cost.start + 0.5e-6 + (s.scheduler >= 2 and cost.zeroing or 0) +
+        (s.scheduler == 3 and cost.planning or 0),
+    }
   end,
 
   -- For dimensions that leave less room, in order of preference.

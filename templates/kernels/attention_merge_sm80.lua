@@ -5,6 +5,7 @@
 -- kernel serves all numbers of states.
 
 local attention = library("attention")
+local cost = library("cost")
 local threads = 256
 
 local function layout(v)
@@ -36,6 +37,12 @@ return {
   resources = function(v)
     local m = layout(v)
     return {shared_bytes = 0, threads = m.threads, registers = 2 * m.chunk + 32}
+  end,
+
+  cost = function(v) -- of two states
+    local rows = workload.batch * workload.len_q * v.heads_q
+    return {unit = "fma", flops = 8 * rows * v.dim_v, fixed = 1.3e-6,
+            memory_bytes = rows * (v.dim_v * 3 * cost.bytes(v.dtype_out) + 12)}
   end,
 
   describe = function(v)

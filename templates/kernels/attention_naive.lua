@@ -2,6 +2,7 @@
 -- The baseline that shows what fusing saves, and the reference on the device for shapes too large for the CPU.
 
 local attention = library("attention")
+local cost = library("cost")
 
 local threads = 256
 local tile = 64 -- rows and columns of a block's product
@@ -24,6 +25,19 @@ return {
   axes = {},
   defaults = function() return {} end,
   resources = function() return {shared_bytes = shared_bytes, threads = threads, registers = 48} end,
+
+  cost = function(v)
+    local queries, keys = round_up(workload.len_q, tile), round_up(workload.len_k, tile)
+    local pairs = workload.batch * v.heads_q * queries * keys
+    local products = 2 * pairs * (v.dim_qk + v.dim_v)
+    return {
+      unit = "fma", flops = 1.5 * products, exponentials = pairs,
+      shared_bytes = products, -- eight floats for sixteen products
+      memory_bytes = 4 * 4 * pairs + cost.row_bytes(v) +
+        cost.key_bytes(v, workload.batch * workload.len_k * v.heads_kv),
+      overlap = 1, waves = math.max(cost.rounds(math.max(pairs / (tile * tile), 1)), 1), fixed = 3 * cost.start,
+    }
+  end,
 
   describe = function(v)
     return {

@@ -7,7 +7,9 @@
 -- turn, and leaves registers to many other warps.
 
 local attention = library("attention")
+local cost = library("cost")
 
+local REGISTERS_PER_SM = 65536
 local ctype = {f16 = "unsigned short", bf16 = "unsigned short", f32 = "float", e4m3 = "unsigned char"}
 local bytes = {f16 = 2, bf16 = 2, f32 = 4, e4m3 = 1}
 
@@ -110,6 +112,47 @@ return {
     complication(one.qk.units < one.qk.lanes)
     if v.dtype_q == "f32" or rows == 1 then resident = 8 end
     return {rows = rows, warps = warps, tokens = tokens, resident = resident}
+  end,
+
+  space = function(v, arch, request, effort)
+    local function trips(s) return ceil_div(layout(v, {rows = s}).shares, 1) end
+    local warps, list = {}, {}
+    for _, rounds in ipairs(effort == 0 and {1, 2} or {1, 2, 3, 4}) do -- even rounds over the shares of a token
+      for _, rows in ipairs{1, 2, 4} do
+        local count = ceil_div(trips(rows), rounds)
+        if count <= 10 or count == 12 or count == 16 then warps[count] = true end
+      end
+    end
+    for count in pairs(warps) do list[#list + 1] = count end
+    table.sort(list)
+    if #list == 0 then list[1] = 8 end
+    if effort == 0 then return {{rows = {1, 2}, resident = {20, 24, 32}}, {warps = list}} end
+    if effort == 1 then
+      return {{rows = {1, 2, 4}, warps = list, tokens = {1, 2, 4}, resident = {16, 24, 32, 48}}}
+    end
+    return {{rows = {1, 2, 4, 8}, warps = list, tokens = {1, 2, 4, 8, 16},
+             resident = {8, 12, 16, 20, 24, 28, 32, 40, 48, 64}}}
+  end,
+
+  cost = function(v, s)
+    local m = layout(v, s)
+    local tokens = workload.batch * workload.len_q
+    local q, kv = bytes[v.dtype_q], bytes[v.dtype_kv]
+    local queries = v.append.query and v.heads_q * v.dim_qk or 0
+    local moved = tokens * (2 * queries * q + v.heads_kv * (v.dim_qk + v.dim_v) * (q + kv))
+    local held = 2 * m.width * math.max(m.qk.steps, m.v.steps)
+    local need = held * q // 4 * s.rows + held * (1 + (v.rope and 1 or 0) + (v.append.norm and 1 or 0)) + 32
+    local resident = s.warps * s.tokens * blocks_of(s) -- warps of an SM
+    local spills = math.max(need - REGISTERS_PER_SM // (32 * resident), 0)
+    local rounds = ceil_div(m.shares, s.warps) -- of a token's warps
+    local blocks = math.max(ceil_div(tokens, s.tokens), 1)
+    local idle = rounds * s.warps / m.shares -- warps without a share in the last round
+    local at_work = math.min(blocks * s.warps * s.tokens, device.sm_count * resident) / idle
+    return {
+      unit = "fma", flops = moved * 6 * (1 + 0.05 * spills), memory_bytes = moved * (1 + 0.02 * spills),
+      in_flight = at_work * 32 * held * q * s.rows, waves = cost.rounds(blocks) * idle,
+      latency = (900 + 250 * s.rows) * rounds, fixed = 1.0e-6,
+    }
   end,
 
   check = function(v, s)

@@ -7,7 +7,7 @@
  * cuTensorMapEncodeTiled needs a context, as the real one does.
  * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind, stub_calls_of_SYMBOL: of one function;
  * stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes so far. stub_early: launches
- * with programmatic serialisation. */
+ * with programmatic serialisation; stub_streams, stub_graphs: alive; stub_replayed: launches replayed by graphs. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +21,7 @@ static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
 int stub_fail_after;
 int stub_capturing; /* some stream is being captured */
+int stub_streams, stub_graphs, stub_replayed, stub_capture_from;
 int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
 
 static int fails(const char *symbol) {
@@ -43,6 +44,17 @@ static int fails(const char *symbol) {
     __VA_ARGS__;                                                                                                       \
     return 0;                                                                                                          \
   }
+
+/* Of an H200; 1 Mi for what nobody asks. */
+static int attribute_of(int attribute) {
+  static const struct {
+    int attribute, value;
+  } known[] = {{13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144}, {75, 9}, {76, 0}, {97, 232448}};
+  for (size_t n = 0; n < sizeof known / sizeof *known; n++)
+    if (known[n].attribute == attribute)
+      return known[n].value;
+  return 1 << 20;
+}
 
 static int gpus(void) {
   return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
@@ -67,10 +79,7 @@ STUB(cuGetErrorString, (int error, const char **text), (void)error; *text = "a s
 STUB(cuDeviceGetCount, (int *count), *count = gpus())
 STUB(cuDeviceGet, (int *device, int ordinal), *device = ordinal)
 STUB(cuDeviceGetName, (char *name, int size, int device), snprintf(name, (size_t)size, "Stub %d", device))
-STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device; *value = attribute == 75   ? 9
-                                                                                           : attribute == 76 ? 0
-                                                                                           : attribute == 16 ? 132
-                                                                                                             : 1 << 20)
+STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device; *value = attribute_of(attribute))
 STUB(cuDeviceTotalMem_v2, (size_t * bytes, int device), (void)device; *bytes = (size_t)1 << 30)
 STUB(cuDevicePrimaryCtxRetain, (context * c, int device), *c = &contexts[device])
 STUB(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
@@ -171,6 +180,21 @@ STUB(cuEventRecord, (void *event, void *stream), NEED_CONTEXT; (void)event, (voi
 STUB(cuEventSynchronize, (void *event), NEED_CONTEXT; (void)event)
 STUB(cuEventElapsedTime, (float *milliseconds, void *from, void *to), NEED_CONTEXT; (void)from, (void)to;
      *milliseconds = 2.0f)
+
+/* ---- Graphs: what a capture would have run is counted by its launches ---- */
+
+STUB(cuStreamCreate, (void **stream, unsigned flags), NEED_CONTEXT; if (flags != 1) return 1;
+     *stream = malloc(1); stub_streams++)
+STUB(cuStreamDestroy_v2, (void *stream), NEED_CONTEXT; free(stream); stub_streams--)
+STUB(cuStreamBeginCapture_v2, (void *stream, int mode), NEED_CONTEXT; if (!stream || mode != 1) return 1;
+     stub_capture_from = stub_launches)
+STUB(cuStreamEndCapture, (void *stream, int **graph), NEED_CONTEXT; if (!stream) return 1;
+     *graph = malloc(sizeof **graph); **graph = stub_launches - stub_capture_from; stub_graphs++)
+STUB(cuGraphInstantiateWithFlags, (int **out, int *graph, unsigned long long flags), NEED_CONTEXT; if (flags) return 1;
+     *out = malloc(sizeof **out); **out = *graph; stub_graphs++)
+STUB(cuGraphLaunch, (int *graph, void *stream), NEED_CONTEXT; (void)stream; stub_replayed += *graph)
+STUB(cuGraphExecDestroy, (int *graph), NEED_CONTEXT; free(graph); stub_graphs--)
+STUB(cuGraphDestroy, (int *graph), NEED_CONTEXT; free(graph); stub_graphs--)
 
 /* ---- Virtual memory: granules of 64 KiB, as strict as the driver ----
  *

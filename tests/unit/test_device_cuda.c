@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 #include "device.h"
 
 static int *calls, *depth, *pushes, *launches, *early, *memsets, *maps, *shared_limit, *modules, *capture_mode;
-static int *fail_after, *ranges, *physical;
+static int *fail_after, *ranges, *physical, *streams, *graphs, *replayed;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
 static int (*retain)(void **context, int device);
@@ -45,11 +46,15 @@ static int find_stub(void **state) {
   fail_after = dlsym(stub, "stub_fail_after");
   ranges = dlsym(stub, "stub_ranges");
   physical = dlsym(stub, "stub_physical");
+  streams = dlsym(stub, "stub_streams");
+  graphs = dlsym(stub, "stub_graphs");
+  replayed = dlsym(stub, "stub_replayed");
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
   return calls && depth && capture_mode && pushes && launches && early && memsets && maps && shared_limit && modules &&
-                 fail_after && ranges && physical && push_context && pop_context && retain
+                 fail_after && ranges && physical && streams && graphs && replayed && push_context && pop_context &&
+                 retain
              ? 0
              : -1;
 }
@@ -67,6 +72,21 @@ static const device_tensor_map some_map = {.base = (void *)4096,
                                            .box = {64, 32},
                                            .swizzle = 128};
 
+/* Three launches, as work to be recorded. */
+typedef struct work {
+  device *d;
+  device_kernel *kernel;
+  device_launch launch;
+} work;
+
+static qkv_status launch_three(void *user, qkv_stream stream) {
+  const work *w = user;
+  qkv_status status = QKV_OK;
+  for (int n = 0; n < 3 && status == QKV_OK; n++)
+    status = device_cuda.launch(w->d, w->kernel, &w->launch, stream);
+  return status;
+}
+
 /* Every call once, in the order of a program. */
 static void use_everything(device *d) {
   const device_ops *ops = &device_cuda;
@@ -81,6 +101,8 @@ static void use_everything(device *d) {
   assert_string_equal(info.arch, "sm_90");
   assert_int_equal(info.sm_count, 132);
   assert_int_equal(info.driver_version, 13000);
+  assert_int_equal(info.shared_per_block, 232448);
+  assert_true(info.clock_hz == 1980e6 && info.memory_bandwidth == 2.0 * 3201e6 * 6144 / 8);
   need(ops->alloc(d, 4, &memory));
   need(ops->copy_to_device(d, memory, "abc", 4));
   need(ops->copy_to_host(d, out, memory, 4));
@@ -116,6 +138,17 @@ static void use_everything(device *d) {
   need(ops->event_seconds(d, from, to, &seconds));
   assert_true(seconds > 0.0019 && seconds < 0.0021);
   assert_int_equal(*launches, before + 1);
+  work recorded = {d, kernel, launch};
+  device_graph *graph;
+  const int before_replays = *replayed;
+  need(ops->graph_record(d, launch_three, &recorded, &graph));
+  assert_int_equal(*graphs, 1); /* what it was made from is gone */
+  need(ops->graph_replay(d, graph, NULL));
+  need(ops->graph_replay(d, graph, NULL));
+  assert_int_equal(*replayed, before_replays + 6);
+  ops->graph_free(d, graph);
+  ops->graph_free(d, NULL);
+  assert_true(*graphs == 0 && *streams == 0);
   need(ops->synchronize(d));
   void *range;
   size_t granule;
@@ -167,12 +200,30 @@ static void test_contexts(void **state) {
 /* Each driver function fails once: a typed error with the driver's name for it, no context left behind. */
 static void test_failures(void **state) {
   (void)state;
-  static const char *const symbols[] = {
-      "cuCtxPushCurrent_v2", "cuMemAlloc_v2",      "cuMemcpyHtoD_v2",       "cuMemcpyDtoH_v2",
-      "cuLibraryLoadData",   "cuLibraryGetKernel", "cuKernelSetAttribute",  "cuKernelGetFunction",
-      "cuLaunchKernel",      "cuEventCreate",      "cuEventRecord",         "cuEventSynchronize",
-      "cuEventElapsedTime",  "cuCtxSynchronize",   "cuMemFree_v2",          "cuDeviceGetAttribute",
-      "cuDeviceGetName",     "cuMemsetD8Async",    "cuTensorMapEncodeTiled"};
+  static const char *const symbols[] = {"cuCtxPushCurrent_v2",
+                                        "cuMemAlloc_v2",
+                                        "cuMemcpyHtoD_v2",
+                                        "cuMemcpyDtoH_v2",
+                                        "cuLibraryLoadData",
+                                        "cuLibraryGetKernel",
+                                        "cuKernelSetAttribute",
+                                        "cuKernelGetFunction",
+                                        "cuLaunchKernel",
+                                        "cuEventCreate",
+                                        "cuEventRecord",
+                                        "cuEventSynchronize",
+                                        "cuEventElapsedTime",
+                                        "cuCtxSynchronize",
+                                        "cuMemFree_v2",
+                                        "cuDeviceGetAttribute",
+                                        "cuDeviceGetName",
+                                        "cuMemsetD8Async",
+                                        "cuTensorMapEncodeTiled",
+                                        "cuStreamCreate",
+                                        "cuStreamBeginCapture_v2",
+                                        "cuStreamEndCapture",
+                                        "cuGraphInstantiateWithFlags",
+                                        "cuGraphLaunch"};
   const device_ops *ops = &device_cuda;
   for (size_t n = 0; n < sizeof symbols / sizeof *symbols; n++) {
     device *d;
@@ -180,6 +231,7 @@ static void test_failures(void **state) {
     device_module *module = NULL, *unloaded = NULL;
     device_kernel *kernel = NULL, *absent = NULL;
     device_event *event = NULL, *none = NULL;
+    device_graph *graph = NULL, *unrecorded = NULL;
     qkv_device_info info = {.size = sizeof info};
     char out[4] = "";
     double seconds;
@@ -190,6 +242,8 @@ static void test_failures(void **state) {
     need(ops->kernel(d, module, "entry", 1, &kernel));
     need(ops->event_create(d, &event));
     const device_launch launch = {.grid = 1, .block = 32, .params = out, .params_size = 4};
+    work recorded = {d, kernel, launch};
+    need(ops->graph_record(d, launch_three, &recorded, &graph));
     _Alignas(64) unsigned char map[DEVICE_TENSOR_MAP_BYTES];
     snprintf(setting, sizeof setting, "%s:%d", symbols[n], n % 2 ? 2 : 700);
     setenv("QKV_STUB_CUDA", setting, 1);
@@ -205,6 +259,8 @@ static void test_failures(void **state) {
                                   ops->event_create(d, &none),
                                   ops->event_record(d, event, NULL),
                                   ops->event_seconds(d, event, event, &seconds),
+                                  ops->graph_record(d, launch_three, &recorded, &unrecorded),
+                                  ops->graph_replay(d, graph, NULL),
                                   ops->synchronize(d)};
     int failed = 0;
     for (size_t r = 0; r < sizeof results / sizeof *results; r++)
@@ -222,6 +278,9 @@ static void test_failures(void **state) {
       need(ops->free(d, lost));
     ops->event_free(d, event);
     ops->event_free(d, none);
+    ops->graph_free(d, graph);
+    ops->graph_free(d, unrecorded);
+    assert_true(*graphs == 0 && *streams == 0);
     if (unloaded)
       ops->unload(d, unloaded);
     ops->unload(d, module);
@@ -379,6 +438,35 @@ void *calloc(size_t count, size_t size) {
 void *realloc(void *memory, size_t size) {
   return allocations++, __libc_realloc(memory, size);
 }
+
+/* All events of the stub are 2 ms apart: a sample of 3 calls is a third of that each. */
+static void check_measuring(const qkv_op *op, const qkv_attention_args *args) {
+  double seconds[2][4];
+  qkv_contestant who[2] = {{sizeof *who, op, args, 1, seconds[0], 0, 0}, {sizeof *who, op, args, 1, seconds[1], 0, 0}};
+  qkv_measure_options o = QKV_MEASURE_OPTIONS_INIT;
+  o.samples = 4;
+  o.sample_seconds = 5e-3;
+  o.warm_up_seconds = 1e-9;
+  const int memsets_before = *memsets, replayed_before = *replayed;
+  need(qkv_measure(who, 2, NULL, &o));
+  for (int n = 0; n < 2; n++) {
+    assert_true(who[n].calls == 3 && who[n].samples == 4);
+    assert_true(fabs(seconds[n][3] - 0.002 / 3) < 1e-9);
+  }
+  assert_int_equal(*replayed - replayed_before, 2 * 3 * (3 + 4)); /* warm-up ends with the third, equal sample */
+  const int recorded = *memsets - memsets_before; /* of the workspace, by calls outside and inside of graphs */
+  assert_int_equal(recorded, 2 * (3 + 3));
+  o.cold_l2 = 1; /* all of q, k, v and o are smaller than the cache: each call behind a write, none in a graph */
+  need(qkv_measure(who, 1, NULL, &o));
+  assert_true(who[0].calls == 1 && who[0].samples == 4);
+  assert_int_equal(*memsets - memsets_before - recorded, 2 * (3 + 4));
+  setenv("QKV_STUB_CUDA", "cuGraphInstantiateWithFlags:2", 1);
+  o.cold_l2 = 0;
+  assert_int_equal(qkv_measure(who, 2, NULL, &o), QKV_OUT_OF_MEMORY);
+  unsetenv("QKV_STUB_CUDA");
+  assert_non_null(strstr(error_message(), "contestant 0: cuGraphInstantiateWithFlags"));
+  assert_true(*graphs == 0 && *streams == 0);
+}
 #endif
 
 /* A call after prepare: the launches of the kernel, a tensor map for each of q k v o, a region set to zero, each with
@@ -436,6 +524,7 @@ static void test_launch_only(void **state) {
   double median;
   need(qkv_time(op, &a, NULL, 4, &median, NULL, NULL));
   assert_true(median > 0.0019 && median < 0.0021);
+  check_measuring(op, &a);
   qkv_op_free(op);
   qkv_spec_free(s);
   qkv_close(e);

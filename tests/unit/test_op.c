@@ -593,11 +593,51 @@ static void test_time_and_work(void **state) {
   free_call(&c, &plain);
 }
 
+/* In turns: each contestant has all samples, and the calls of a rotation reach every set of arguments. */
+static void test_measure(void **state) {
+  (void)state;
+  enum { SAMPLES = 3 };
+  call c[2];
+  double seconds[2][SAMPLES];
+  for (int n = 0; n < 2; n++)
+    make_call(&c[n], 1 + n, 8, 24, &plain);
+  const qkv_attention_args sets[2] = {c[0].device, c[1].device};
+  qkv_contestant who[2] = {{sizeof *who, op, sets, 2, seconds[0], 0, 0},
+                           {sizeof *who, op, &sets[1], 1, seconds[1], 0, 0}};
+  qkv_measure_options options = QKV_MEASURE_OPTIONS_INIT;
+  options.samples = SAMPLES;
+  options.calls = 2;
+  qkv_counters before = {.size = sizeof before}, after = {.size = sizeof after};
+  qkv_get_counters(engine, &before);
+  assert_int_equal(qkv_measure(who, 2, NULL, &options), QKV_OK);
+  qkv_get_counters(engine, &after);
+  const uint64_t launches = (after.launches - before.launches) / 2;
+  assert_true(launches % (2 * SAMPLES) == 0 && launches > 0);
+  for (int n = 0; n < 2; n++) {
+    assert_int_equal(who[n].samples, SAMPLES);
+    assert_int_equal(who[n].calls, 2);
+    for (int s = 0; s < SAMPLES; s++)
+      assert_true(seconds[n][s] > 0);
+    check_call(&c[n], op, &plain, "measured");
+  }
+  options.cold_l2 = 1; /* these tensors are smaller than any cache: a sample is one call behind a flush */
+  options.time_limit = 1e-9;
+  assert_int_equal(qkv_measure(who, 2, NULL, &options), QKV_OK);
+  assert_true(who[0].samples == 1 && who[1].samples == 1 && who[0].calls == 1);
+  assert_refused(qkv_measure(who, 0, NULL, &options), "count");
+  assert_refused(qkv_measure(NULL, 1, NULL, &options), "contestants");
+  who[1].nargs = 0;
+  assert_refused(qkv_measure(who, 2, NULL, &options), "contestant 1 has no args");
+  for (int n = 0; n < 2; n++)
+    free_call(&c[n], &plain);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layouts),     cmocka_unit_test(test_sizes),           cmocka_unit_test(test_empty),
       cmocka_unit_test(test_arguments),   cmocka_unit_test(test_other_arguments), cmocka_unit_test(test_aligned_only),
       cmocka_unit_test(test_no_compiles), cmocka_unit_test(test_threads),         cmocka_unit_test(test_refused_image),
-      cmocka_unit_test(test_lifetime),    cmocka_unit_test(test_workspace),       cmocka_unit_test(test_time_and_work)};
+      cmocka_unit_test(test_lifetime),    cmocka_unit_test(test_workspace),       cmocka_unit_test(test_time_and_work),
+      cmocka_unit_test(test_measure)};
   return cmocka_run_group_tests(tests, open_all, close_all);
 }

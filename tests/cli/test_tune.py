@@ -1,0 +1,273 @@
+"""tune, on the emulator: candidates planted by a folder of overriding templates, budgets, kills, resuming, shards.
+
+A family's search space is cut down to a few tiles, told apart by tile_n, so that what each of them does can be planted
+into the kernel's text. Nothing in qkvc knows of it."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from command_line import QKVC, ROOT
+
+ONE = "  - {name: one, batch: 1, q: 33, kv: 50}\n"
+TWO = "  - {name: two, batch: 2, q: 20, kv: 20}\n"
+STEP = "  - {name: step, batch: 2, q: 1, kv: 60}\n"
+EMU = ("--device", "emu", "--arch", "sm_80")
+FAMILY = "attention_forward_sm80"
+
+# What a kernel does, by tile_n and split_loads. Loops of one thread make times that stand out from the noise of a busy
+# machine; (64, 0) is the default; (48, 0) is the fastest that is right.
+LOOP = "if (threadIdx.x == 0) for (volatile int n = 0; n < %d; n++) {}"
+FAST, SLOW = LOOP % 20000000, LOOP % 100000000
+FATES = {(64, 0): SLOW, (48, 0): FAST, (32, 0): "wrong", (16, 0): "*(volatile int *)nullptr = 1;",
+         (80, 0): "__builtin_trap();", (96, 0): "for (volatile int forever = 1; forever;) {}",
+         (64, 1): "this does not compile;"}
+STATUS = {(32, 0): "wrong", (16, 0): "fault", (80, 0): "crashed", (96, 0): "timeout", (64, 1): "compile"}
+FEW = {(64, 0): SLOW, (48, 0): FAST, (32, 0): SLOW}
+
+
+def write_spec(folder, name, workloads):
+    path = folder / f"{name}.yaml"
+    path.write_text(f"qkvc: 1\nname: {name}\nattention: {{heads: {{q: 2, kv: 1}}, dim: 16, dtype: f16, mask: causal}}\n"
+                    f"workloads:\n{workloads}")
+    return path
+
+
+def override(folder, fates):
+    """Templates in which attention_forward_sm80 tries the schedules of `fates`, and other families their defaults alone."""
+    shutil.copytree(ROOT / "templates", folder)
+    for path in (folder / "kernels").glob("attention_*.lua"):
+        products = [f"{{tile_n = {{{tile}}}, split_loads = {{{split}}}}}" for tile, split in fates]
+        products = "{%s}" % ", ".join(products if path.stem == FAMILY else [])
+        text, count = re.subn(r"\n  space = function\(.*?\n  end,\n", f"\n  space = function() return {products} end,\n",
+                              path.read_text(), count=1, flags=re.S)
+        assert count or path.stem != FAMILY
+        path.write_text(text)
+    kernel = folder / "kernels" / f"{FAMILY}.cu"
+    head = "  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;\n"
+    tail = "    multiply_probability_value(output, scores, shared + V_OFFSET + stage * V_BYTES, lane);\n"
+    text = kernel.read_text()
+    assert text.count(head) == 1 and text.count(tail) == 1
+    for (tile, split), fate in fates.items():
+        at, line = (tail, "output[0][0][0] += 1.0f;") if fate == "wrong" else (head, fate)
+        condition = f"schedule.tile_n == {tile} and schedule.split_loads == {split}"
+        text = text.replace(at, f"{at}  //% if {condition} then\n  {line}\n  //% end\n")
+    kernel.write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    return override(tmp_path_factory.mktemp("planted") / "templates", FATES)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Three tiles, two of them slow."""
+    return override(tmp_path_factory.mktemp("few") / "templates", FEW)
+
+
+def tile_of(schedule):
+    return tuple(int(re.search(rf"{axis}=(\d+)", schedule)[1]) for axis in ("tile_n", "split_loads"))
+
+
+def tables(folder):
+    """(file, phase, bucket) -> schedule of all entries below a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*.yaml")):
+        for phase, bucket, schedule in re.findall(r"- phase: (\w+)\n +bucket: ([^\n]*)\n(?:.*\n)*? +schedule: (\S+)",
+                                                  path.read_text()):
+            found[path.name, phase, bucket] = schedule
+    return found
+
+
+def test_planted_candidates(qkvc, planted, tmp_path):
+    """Each costs itself; the best of the others is in the table, and runs take it."""
+    spec, out, rows = write_spec(tmp_path, "planted", ONE + TWO), tmp_path / "tables", tmp_path / "rows.csv"
+    result = qkvc("tune", spec, *EMU, "--template-path", planted, "-o", out, "--time-limit", 15, "--json", "--csv", rows,
+                  timeout=900)
+    group, = result.json()["groups"]
+    failed = {tile_of(f["schedule"]): f["status"] for f in group["failed"] if f["family"] == FAMILY}
+    assert failed == STATUS, result
+    assert all(f["reason"] for f in group["failed"]), result
+    assert result.json()["worker_restarts"] == len(STATUS) - 2, result  # after fault, crash and kill
+    assert [c["workload"] for c in group["choices"]] == ["one", "two", None]
+    for choice in group["choices"]:
+        assert tile_of(choice["schedule"]) == (48, 0) and tile_of(choice["default_schedule"]) == (64, 0) and choice["gain"] > 0.2, result
+    found = tables(out)
+    assert len(found) == 3 and all(tile_of(s) == (48, 0) for s in found.values()), found
+    with open(rows, newline="") as file:
+        status = {(r["workload"], tile_of(r["schedule"])): r["status"] for r in csv.DictReader(file) if r["family"] == FAMILY}
+    assert status == {(w, tile): STATUS.get(tile, "ok") for w in ("one", "two") for tile in FATES}
+    journal = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines()]
+    assert {"compile", "wrong", "fault", "crashed", "timeout"} <= {line["status"] for line in journal}
+    explained = qkvc("explain", spec, "--device", "emu", "--template-path", planted, env={"QKV_TUNED_DIR": out})
+    assert "tile_n=48" in explained.out and "tuned" in explained.out, explained
+
+
+def run_until_killed(qkvc, words, journal, lines):
+    """Starts the tuner, kills it when the journal has so many lines, and sees that its worker is gone, too."""
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("QKV_")} | {"QKV_CACHE_DIR": str(qkvc.cache)}
+    tuner = subprocess.Popen([QKVC, *map(str, words)], env=variables, cwd=ROOT, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 600
+    while not journal.exists() or journal.read_bytes().count(b"\n") < lines:
+        assert tuner.poll() is None and time.monotonic() < end
+        time.sleep(0.005)
+    children = [pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == tuner.pid]
+    tuner.send_signal(signal.SIGKILL)
+    tuner.wait()
+    assert children
+    while any(parent_of(pid) is not None for pid in children):
+        assert time.monotonic() < end, "a worker outlived its tuner"
+        time.sleep(0.05)
+
+
+def parent_of(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, parent = file.read().rsplit(")", 1)[1].split()[:2]
+        return None if state == "Z" else int(parent)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def test_kill_and_resume(qkvc, few, tmp_path):
+    spec = write_spec(tmp_path, "killed", ONE)
+    words = ["tune", spec, *EMU, "--template-path", few]
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    qkvc(*words, "-o", whole, timeout=900)
+    lines = (whole / "journal.jsonl").read_text().splitlines(keepends=True)
+    table = next(whole.rglob("killed.yaml")).read_text()
+    assert {tile_of(s) for s in tables(whole).values()} == {(48, 0)}
+    for kill_at in (2, len(lines) // 2, len(lines) - 2):
+        shutil.rmtree(torn, ignore_errors=True)
+        journal = torn / "journal.jsonl"
+        run_until_killed(qkvc, [*words, "-o", torn], journal, kill_at)
+        before = journal.read_bytes()
+        with open(journal, "ab") as file:
+            file.write(b'{"context":"torn')
+        result = qkvc(*words, "-o", torn, "--resume", timeout=900)
+        assert "torn" in result.err, result
+        after = journal.read_bytes()
+        whole_lines = before[:before.rfind(b"\n") + 1]
+        assert after.startswith(whole_lines)
+        questions = [json.loads(line)["question"] for line in after.splitlines()]
+        assert len(questions) == len(set(questions)) == len(lines), result  # nothing was asked twice
+        assert tables(torn) == tables(whole), result
+    # Given the same answers, cut off anywhere and the rest filled in from the whole run: the same table.
+    replayed = tmp_path / "replayed"
+    replayed.mkdir()
+    shutil.copy(whole / "journal.jsonl", replayed)
+    qkvc(*words, "-o", replayed, "--resume", timeout=900)
+    assert next(replayed.rglob("killed.yaml")).read_text() == table
+    assert (replayed / "journal.jsonl").read_text() == "".join(lines)
+
+
+def test_incumbent_is_what_the_table_has(qkvc, few, tmp_path):
+    """A second run meets the first one's winner, and an old journal is set aside."""
+    spec, out = write_spec(tmp_path, "again", ONE), tmp_path / "tables"
+    for _ in range(2):
+        qkvc("tune", spec, *EMU, "--template-path", few, "-o", out, timeout=900)
+    found = [json.loads(line) for line in (out / "journal.jsonl").read_text().splitlines() if '"find ' in line]
+    assert found and all(f["found"] == 1 and tile_of(f["schedule"]) == (48, 0) for f in found)
+    assert (out / "journal.jsonl.old").exists()
+
+
+def test_budget(qkvc, few, tmp_path):
+    spec, out = write_spec(tmp_path, "budget", ONE + TWO + STEP), tmp_path / "tables"
+    start = time.monotonic()
+    result = qkvc("tune", spec, *EMU, "--template-path", few, "-o", out, "--budget", "1s", "--json", timeout=900)
+    assert time.monotonic() - start < 60, result
+    groups = result.json()["groups"]
+    said = [g["outcome"] for g in groups] + [f["status"] for g in groups for f in g["failed"]]
+    assert any(s and ("time" in s or s == "skipped") for s in said), result
+
+
+def test_shards(qkvc, few, tmp_path):
+    """Two shards have what one run has, no group twice."""
+    specs = [write_spec(tmp_path, name, ONE + STEP) for name in ("first", "second")]
+    words = ["tune", *specs, *EMU, "--template-path", few]
+    qkvc(*words, "-o", tmp_path / "whole", timeout=900)
+    parts = []
+    for n in (1, 2):
+        qkvc(*words, "-o", tmp_path / "parts", "--shard", f"{n}/2", timeout=900)
+        parts.append(tables(tmp_path / "parts" / f"shard-{n}-of-2"))
+    assert not parts[0].keys() & parts[1].keys()
+    assert parts[0].keys() | parts[1].keys() == tables(tmp_path / "whole").keys()
+    assert len(parts[0]) == len(parts[1]) == 4
+
+
+def test_unwritable_output_is_refused_first(fresh, tmp_path):
+    spec = write_spec(tmp_path, "nowhere", ONE)
+    (tmp_path / "file").write_text("")
+    result = fresh("tune", spec, *EMU, "-o", tmp_path / "file" / "tables", code=1)
+    assert "file/tables" in result.err and "compiling" not in result.err, result
+    result = fresh("tune", spec, *EMU, "-o", tmp_path / "tables", "--csv", tmp_path / "file" / "x.csv", code=1)
+    assert "x.csv" in result.err and "compiling" not in result.err, result
+    result = fresh("tune", spec, *EMU, "--cache-dir", "", code=1)
+    assert "tuned_dir" in result.err or "-o DIR" in result.err, result
+
+
+def test_dry_run_needs_no_device(fresh):
+    result = fresh("tune", "specs/llama3_8b.yaml", "--dry-run", "--device", "none", "--arch", "sm_90a")
+    assert result.out.count("llama3_8b") == 2 and "decode_b32" in result.out and "estimate" in result.out, result
+    less = fresh("tune", "specs/llama3_8b.yaml", "--dry-run", "--device", "none", "--arch", "sm_90a", "--phase", "prefill",
+                 "--workload", "chunk_512", "--workload", "2x128x256", "--shard", "1/1")
+    assert "chunk_512" in less.out and "2x128x256" in less.out and "prefill_4k" not in less.out, less
+    assert "decode" not in less.out, less
+
+
+@pytest.mark.parametrize("words, says", [
+    (("--quick", "--full"), "--full"),
+    (("--budget", "10x"), "10x"),
+    (("--budget", "0"), "--budget"),
+    (("--phase", "backward"), "backward"),
+    (("--shard", "3/2", "-o", "x"), "3/2"),
+    (("--shard", "1/2"), "-o DIR"),
+    (("--workload", "twoo"), "twoo"),
+    (("--workload", "1x0x5"), "1x0x5"),
+    (("--time-limit", "-1"), "--time-limit"),
+    (("--device", "none"), "none"),
+    (("--phase", "decode"), "nothing to tune"),
+])
+def test_usage_errors(fresh, tmp_path, words, says):
+    spec = write_spec(tmp_path, "usage", ONE)
+    device = () if "--device" in words else ("--device", "emu")
+    result = fresh("tune", spec, *device, *words, code=2, cwd=tmp_path)
+    assert says in result.err, result
+    assert not list(tmp_path.rglob("journal.jsonl"))
+
+
+def test_errors_before_anything_starts(fresh, tmp_path):
+    result = fresh("tune", tmp_path / "absent.yaml", "--device", "emu", code=3)
+    assert "absent.yaml" in result.err, result
+    result = fresh("tune", write_spec(tmp_path, "x", ONE), "--device", "cuda:77", code=5)
+    assert "cuda:77" in result.err or "driver" in result.err, result
+
+
+def ask_worker(cache, *questions):
+    done = subprocess.run([QKVC, "tune-worker", "--device", "emu"], input="".join(q + "\n" for q in questions), text=True,
+                          capture_output=True, timeout=60, env={**os.environ, "QKV_CACHE_DIR": str(cache)})
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_worker(qkvc, tmp_path):
+    """It is hidden, says what it works on, and survives questions that cannot be answered."""
+    assert "tune-worker" not in qkvc("help").out
+    spec = json.dumps(str(write_spec(tmp_path, "worker", ONE)))
+    done, (hello, absent, unknown, wrong) = ask_worker(
+        qkvc.cache, '{"ask":"check","spec":"absent.yaml"}', f'{{"ask":"dance","spec":{spec}}}',
+        f'{{"ask":"check","spec":{spec},"phase":"prefill","family":"{FAMILY}","schedule":"tile_n=7","q":33}}')
+    assert done.returncode == 0
+    assert hello["status"] == "ok" and hello["kind"] == "emu"
+    assert absent["status"] == unknown["status"] == "failed" and "absent.yaml" in absent["reason"]
+    assert wrong["status"] == "error" and "tile_n" in wrong["reason"]
+    assert len(ask_worker(qkvc.cache, "no record", '{"ask":"check"}')[1]) == 1

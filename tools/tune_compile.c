@@ -1,0 +1,132 @@
+/* tune_compile.c: the kernels of a group, compiled in threads of the tuner into the cache, where the worker finds them.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune.h"
+
+typedef struct pool {
+  qkv_engine *engine;
+  qkv_spec *spec;
+  tune_group *group;
+  double deadline;
+  int next, done, alive;
+  pthread_mutex_t lock;
+} pool;
+
+/* The first line of the thread's message. */
+static void drop_for_error(tune_candidate *c, const char *status) {
+  char line[512];
+  snprintf(line, sizeof line, "%s", qkv_last_error(NULL));
+  line[strcspn(line, "\n")] = 0;
+  candidate_drop(c, status, line);
+}
+
+/* Lost speed that no other schedule has to suffer is not measured at all. */
+static void judge_build(tune_candidate *c, const qkv_build_report *r) {
+  char reason[160];
+  snprintf(c->key, sizeof c->key, "%s", r->key);
+  for (int n = 0; n < r->nentries; n++) {
+    const qkv_build_entry *e = &r->entries[n];
+    c->registers = e->registers > c->registers ? e->registers : c->registers;
+    if (e->registers >= 0)
+      c->spills += e->spill_stores + e->spill_loads;
+    if (e->serialised_wgmma || e->ignored_setmaxnreg) {
+      snprintf(reason, sizeof reason, "the compiler %s in %s",
+               e->serialised_wgmma ? "serialises wgmma" : "ignores setmaxnreg", e->name);
+      candidate_drop(c, "rejected", reason);
+    }
+  }
+}
+
+static qkv_status build(const pool *p, const tune_candidate *c, int unaligned, qkv_build_report *report) {
+  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  o.family = c->family;
+  o.phase = p->group->phase;
+  o.schedule = c->schedule;
+  o.unaligned = unaligned;
+  *report = (qkv_build_report){.size = sizeof *report};
+  qkv_status status = qkv_build(p->engine, p->spec, &o, report);
+  qkv_string_free(report->notes);
+  qkv_string_free(report->advisories);
+  return status;
+}
+
+/* Both kernels of an op where rows are no multiples of 16 bytes, see tune_limits. */
+static void compile_one(const pool *p, tune_candidate *c) {
+  qkv_build_report report;
+  qkv_status status = build(p, c, 0, &report);
+  if (!status)
+    judge_build(c, &report);
+  if (!status && !p->group->aligned)
+    status = build(p, c, 1, &report);
+  if (status)
+    drop_for_error(c, "compile");
+}
+
+static bool is_due(const tune_candidate *c) {
+  return candidate_alive(c) && !c->key[0];
+}
+
+static void *compile_some(void *user) {
+  pool *p = user;
+  for (;;) {
+    pthread_mutex_lock(&p->lock);
+    while (p->next < p->group->count && !is_due(&p->group->candidates[p->next]))
+      p->next++;
+    const int n = p->next < p->group->count ? p->next++ : -1;
+    if (n >= 0)
+      report_step(p->group, "compiling", p->done, p->alive, 0.4 * p->done / p->alive);
+    pthread_mutex_unlock(&p->lock);
+    if (n < 0)
+      return NULL;
+    if (p->deadline > 0 && cli_seconds() > p->deadline)
+      candidate_drop(&p->group->candidates[n], "skipped", "no time was left to compile it");
+    else
+      compile_one(p, &p->group->candidates[n]);
+    pthread_mutex_lock(&p->lock);
+    p->done++;
+    pthread_mutex_unlock(&p->lock);
+  }
+}
+
+/* Defaults are compiled first: without them there is nothing to compare with. */
+static void compile_defaults(pool *p) {
+  for (int w = 0; w <= p->group->nworkloads; w++) {
+    const int some[] = {p->group->choices[w].default_candidate, p->group->choices[w].incumbent};
+    for (int n = 0; n < 2; n++) {
+      tune_candidate *c = some[n] >= 0 ? &p->group->candidates[some[n]] : NULL;
+      if (!c || !candidate_alive(c) || c->key[0])
+        continue;
+      compile_one(p, c);
+      if (!strcmp(c->status, "rejected")) { /* it is what runs without tuning, however fast that is */
+        cli_warning("%s %s: of the schedule in use %s", p->group->name, p->group->phase, c->reason);
+        c->status[0] = 0;
+      }
+    }
+  }
+}
+
+void compile_candidates(qkv_engine *engine, tune_group *g, const tune_settings *s, double deadline) {
+  enum { MOST = 64 };
+  pool p = {.engine = engine, .group = g, .deadline = deadline, .lock = PTHREAD_MUTEX_INITIALIZER};
+  pthread_t others[MOST];
+  int started = 0;
+  if (qkv_spec_load(engine, g->path, &p.spec) != QKV_OK) {
+    for (int n = 0; n < g->count; n++)
+      drop_for_error(&g->candidates[n], "compile");
+    return;
+  }
+  compile_defaults(&p);
+  for (int n = 0; n < g->count; n++)
+    p.alive += is_due(&g->candidates[n]);
+  while (p.alive > 1 && started + 1 < s->jobs && started < MOST - 1 && started + 1 < p.alive &&
+         pthread_create(&others[started], NULL, compile_some, &p) == 0)
+    started++;
+  if (p.alive)
+    compile_some(&p);
+  for (int n = 0; n < started; n++)
+    pthread_join(others[n], NULL);
+  qkv_spec_free(p.spec);
+}

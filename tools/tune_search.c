@@ -1,0 +1,441 @@
+/* tune_search.c: from the candidates of a group to its choices.
+ *
+ * Every candidate is checked once. On each workload, those wanted there are timed one by one, so that one that hangs or
+ * crashes costs only itself; then they race in turns, the worse half leaving each round while samples double. What is
+ * left of all workloads meets in a final on every workload, from which come the schedule of each and the one that is
+ * best over all. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune.h"
+#include "tune_stats.h"
+
+/* Seconds of warm-up of a candidate at most, and of the first one on a workload, whose clocks may have been asleep. */
+#define WARM_UP 0.05
+#define FIRST_WARM_UP 1.5
+/* Of a group's time, what may be gone before the final. */
+#define RACE_SHARE 0.7
+
+enum { MOST_RACERS = 200, MOST_ROUNDS = 5, RETRIES = 3 };
+
+typedef struct search {
+  tune_group *group;
+  tune_client *client;
+  const tune_settings *settings;
+  double deadline, race_deadline;
+  double done; /* part of the group */
+} search;
+
+/* Candidates that are timed together on a workload. */
+typedef struct field {
+  int count, taken;
+  int candidates[MOST_RACERS];
+  double *seconds; /* [count][taken] */
+} field;
+
+static bool late(double deadline) {
+  return deadline > 0 && cli_seconds() > deadline;
+}
+
+/* ---- Questions ---- */
+
+static record_writer begin_question(FILE *out, const search *s, const char *ask) {
+  record_writer r = record_open(out);
+  record_put(&r, "ask", ask);
+  record_put(&r, "spec", s->group->path);
+  record_put(&r, "phase", s->group->phase);
+  return r;
+}
+
+/* Whether the candidate is right: drops it when it is not. */
+static void check(search *s, tune_candidate *c) {
+  char *line = NULL, name[256];
+  size_t size = 0;
+  record answer = {0};
+  FILE *out = open_memstream(&line, &size);
+  if (!out)
+    return;
+  record_writer r = begin_question(out, s, "check");
+  record_put(&r, "family", c->family);
+  record_put(&r, "schedule", c->schedule);
+  record_put_number(&r, "q", (double)s->group->most_q);
+  record_close(&r);
+  fclose(out);
+  snprintf(name, sizeof name, "check %s %s %s q=%lld %s", s->group->name, s->group->hash, s->group->phase,
+           (long long)s->group->most_q, c->key);
+  client_ask_once(s->client, name, line, s->settings->limit, &answer);
+  if (!answer_is(&answer, "ok"))
+    candidate_drop(c, record_text(&answer, "status"), record_text(&answer, "reason"));
+  record_free(&answer);
+  free(line);
+}
+
+/* The question for a field, and its name in the journal: both freed by the caller. */
+static void time_question(const search *s, int w, const field *f, double sample_seconds, double warm_up, char **line,
+                          char **name) {
+  const tune_workload *workload = &s->group->workloads[w];
+  size_t size = 0, name_size = 0;
+  char *list = NULL;
+  size_t list_size = 0;
+  FILE *names = open_memstream(&list, &list_size);
+  for (int n = 0; names && n < f->count; n++)
+    fprintf(names, "%s%s %s", n ? ";" : "", s->group->candidates[f->candidates[n]].family,
+            s->group->candidates[f->candidates[n]].schedule);
+  FILE *out = open_memstream(line, &size), *title = open_memstream(name, &name_size);
+  if (names && fclose(names) == 0 && out && title) {
+    record_writer r = begin_question(out, s, "time");
+    record_put_number(&r, "batch", (double)workload->batch);
+    record_put_number(&r, "q", (double)workload->len_q);
+    record_put_number(&r, "kv", (double)workload->len_k);
+    record_put_number(&r, "samples", f->taken);
+    record_put_number(&r, "sample_seconds", sample_seconds);
+    record_put_number(&r, "warm_up", warm_up);
+    record_put(&r, "candidates", list);
+    record_close(&r);
+    fprintf(title, "time %s %s %s %lldx%lldx%lld samples=%d", s->group->name, s->group->hash, s->group->phase,
+            (long long)workload->batch, (long long)workload->len_q, (long long)workload->len_k, f->taken);
+    for (int n = 0; n < f->count; n++)
+      fprintf(title, " %s", s->group->candidates[f->candidates[n]].key);
+  }
+  if (out)
+    fclose(out);
+  if (title)
+    fclose(title);
+  free(list);
+}
+
+/* Keeps what a field's samples say of its candidates. */
+static void note_timings(tune_group *g, int w, const field *f) {
+  for (int n = 0; n < f->count; n++) {
+    const double *samples = f->seconds + (long)n * f->taken;
+    tune_timing *on = &g->candidates[f->candidates[n]].on[w];
+    on->seconds = stats_median(samples, f->taken);
+    on->low = stats_quantile(samples, f->taken, 0.1);
+    on->high = stats_quantile(samples, f->taken, 0.9);
+    on->samples = f->taken;
+  }
+}
+
+/* Times a field in turns. false: *status and *reason (freed by the caller) say why. */
+static bool ask_time(search *s, int w, field *f, double sample_seconds, double warm_up, char status[16],
+                     char **reason) {
+  char *line = NULL, *name = NULL;
+  record answer = {0};
+  double expected = 0;
+  for (int n = 0; n < f->count; n++)
+    expected += warm_up + (f->taken + 4) * fmax(s->group->candidates[f->candidates[n]].on[w].seconds, sample_seconds);
+  time_question(s, w, f, sample_seconds, warm_up, &line, &name);
+  client_ask_once(s->client, name ? name : "", line ? line : "", s->settings->limit + 4 * expected, &answer);
+  const int wanted = f->count * f->taken;
+  free(f->seconds);
+  f->seconds = calloc((size_t)wanted + 1, sizeof *f->seconds);
+  bool ok = answer_is(&answer, "ok") && f->seconds && record_numbers(&answer, "seconds", f->seconds, wanted) == wanted;
+  for (int n = 0; ok && n < wanted; n++)
+    ok = f->seconds[n] > 0;
+  if (ok)
+    note_timings(s->group, w, f);
+  const char *text = record_text(&answer, "reason");
+  snprintf(status, 16, "%s", answer_is(&answer, "ok") ? "error" : record_text(&answer, "status"));
+  *reason = text ? strdup(text) : NULL;
+  record_free(&answer);
+  free(line);
+  free(name);
+  return ok;
+}
+
+/* One candidate by itself; drops it when it fails. */
+static bool time_alone(search *s, int w, int candidate, int samples, double warm_up, double *seconds) {
+  field f = {.count = 1, .taken = samples, .candidates = {candidate}};
+  char status[16], *reason = NULL;
+  const bool ok = ask_time(s, w, &f, s->settings->amount.sample_seconds / 2, warm_up, status, &reason);
+  if (!ok)
+    candidate_drop(&s->group->candidates[candidate], status, reason);
+  else if (seconds)
+    memcpy(seconds, f.seconds, (size_t)samples * sizeof *seconds);
+  free(reason);
+  free(f.seconds);
+  return ok;
+}
+
+static void remove_dropped(const tune_group *g, field *f) {
+  int kept = 0;
+  for (int n = 0; n < f->count; n++)
+    if (candidate_alive(&g->candidates[f->candidates[n]]))
+      f->candidates[kept++] = f->candidates[n];
+  f->count = kept;
+}
+
+/* A field in turns. When that fails, some candidate is at fault that was not when alone: each is tried by itself, those
+ * that fail leave, and the rest tries again. false: it fails all the same. */
+static bool time_turns(search *s, int w, field *f, double sample_seconds) {
+  for (int attempt = 0; attempt < RETRIES && f->count; attempt++) {
+    char status[16], *reason = NULL;
+    const bool ok = ask_time(s, w, f, sample_seconds, WARM_UP, status, &reason);
+    free(reason);
+    if (ok)
+      return true;
+    for (int n = 0; n < f->count; n++)
+      time_alone(s, w, f->candidates[n], f->taken + attempt + 1, WARM_UP, NULL); /* other samples: another question */
+    remove_dropped(s->group, f);
+  }
+  return false;
+}
+
+/* ---- Stages ---- */
+
+static bool is_needed(const tune_group *g, int candidate) {
+  for (int w = 0; w <= g->nworkloads; w++)
+    if (g->choices[w].default_candidate == candidate || g->choices[w].incumbent == candidate)
+      return true;
+  return false;
+}
+
+static void check_all(search *s) {
+  tune_group *g = s->group;
+  for (int needed = 1; needed >= 0; needed--)
+    for (int n = 0; n < g->count; n++) {
+      tune_candidate *c = &g->candidates[n];
+      if (!candidate_alive(c) || is_needed(g, n) != (needed == 1))
+        continue;
+      report_step(g, "checking", n, g->count, 0.4 + 0.1 * n / g->count);
+      if (!needed && late(s->race_deadline))
+        candidate_drop(c, "skipped", "no time was left to check it");
+      else
+        check(s, c);
+    }
+}
+
+/* Index of a candidate in a field, -1: not there. */
+static int place_of(const field *f, int candidate) {
+  for (int n = 0; n < f->count; n++)
+    if (f->candidates[n] == candidate)
+      return n;
+  return -1;
+}
+
+static void add_racer(const tune_group *g, field *f, int candidate) {
+  if (candidate >= 0 && f->count < MOST_RACERS && place_of(f, candidate) < 0 &&
+      candidate_alive(&g->candidates[candidate]))
+    f->candidates[f->count++] = candidate;
+}
+
+/* Everyone by himself, the incumbent first. Leaves in the field who has samples. */
+static void first_round(search *s, int w, field *f) {
+  tune_group *g = s->group;
+  const int samples = s->settings->amount.first_samples;
+  field all = {0};
+  add_racer(g, &all, g->choices[w].incumbent);
+  add_racer(g, &all, g->choices[w].default_candidate);
+  for (int n = 0; n < g->count; n++)
+    if (g->candidates[n].on[w].wanted)
+      add_racer(g, &all, n);
+  f->taken = samples;
+  f->seconds = calloc((size_t)all.count * (size_t)samples + 1, sizeof *f->seconds);
+  for (int n = 0; n < all.count && f->seconds; n++) {
+    report_step(g, g->workloads[w].name, n, all.count, s->done + 0.25 * n / all.count / g->nworkloads);
+    if (n > 1 && late(s->race_deadline))
+      break;
+    const double warm_up = n ? WARM_UP : FIRST_WARM_UP;
+    if (time_alone(s, w, all.candidates[n], samples, warm_up, f->seconds + (long)f->count * samples))
+      f->candidates[f->count++] = all.candidates[n];
+  }
+}
+
+/* Halves the field by its samples. */
+static void halve(const search *s, int w, field *f, int least) {
+  bool alive[MOST_RACERS];
+  memset(alive, true, sizeof alive);
+  stats_halve(f->seconds, f->taken, f->count, least, place_of(f, s->group->choices[w].incumbent), alive);
+  int kept = 0;
+  for (int n = 0; n < f->count; n++)
+    if (alive[n])
+      f->candidates[kept++] = f->candidates[n];
+  f->count = kept;
+}
+
+/* The best of a field by the last median, and no more than asked for. */
+static void mark_finalists(tune_group *g, int w, const field *f, int most) {
+  for (int taken = 0; taken < most; taken++) {
+    int best = -1;
+    for (int n = 0; n < f->count; n++) {
+      const tune_timing *on = &g->candidates[f->candidates[n]].on[w];
+      if (candidate_alive(&g->candidates[f->candidates[n]]) && !on->finalist &&
+          (best < 0 || on->seconds < g->candidates[best].on[w].seconds))
+        best = f->candidates[n];
+    }
+    if (best < 0)
+      return;
+    g->candidates[best].on[w].finalist = true;
+  }
+}
+
+/* All rounds before the final on one workload. */
+static void race(search *s, int w) {
+  const tune_amount *amount = &s->settings->amount;
+  field f = {0};
+  first_round(s, w, &f);
+  for (int round = 1; round < MOST_ROUNDS && f.count > amount->finalists && !late(s->race_deadline); round++) {
+    halve(s, w, &f, amount->finalists);
+    if (f.count <= amount->finalists)
+      break;
+    report_step(s->group, s->group->workloads[w].name, 0, f.count, s->done + 0.25 / s->group->nworkloads);
+    f.taken *= 2;
+    if (!time_turns(s, w, &f, amount->sample_seconds / 2))
+      break;
+  }
+  mark_finalists(s->group, w, &f, amount->finalists);
+  free(f.seconds);
+}
+
+/* ---- Choice ---- */
+
+static void set_choice(tune_choice *choice, int winner, double gain) {
+  choice->winner = winner;
+  choice->gain = gain;
+}
+
+/* The incumbent when it is in the race; the default in its place. */
+static int incumbent_place(const tune_choice *choice, const field *f) {
+  const int place = place_of(f, choice->incumbent);
+  return place >= 0 ? place : place_of(f, choice->default_candidate);
+}
+
+static const double *row(const field *f, int place) {
+  return f->seconds + (long)place * f->taken;
+}
+
+static void choose(tune_group *g, int w, const field *f) {
+  tune_choice *choice = &g->choices[w];
+  const int base = incumbent_place(choice, f), origin = place_of(f, choice->default_candidate);
+  if (base < 0 || origin < 0)
+    return;
+  const int winner = stats_select(f->seconds, f->taken, f->count, base);
+  const tune_timing *on = &g->candidates[f->candidates[winner]].on[w];
+  set_choice(choice, f->candidates[winner], -stats_compare(row(f, origin), row(f, winner), f->taken).median);
+  choice->seconds = on->seconds, choice->low = on->low, choice->high = on->high;
+  choice->default_seconds = stats_median(row(f, origin), f->taken);
+}
+
+/* Times over all workloads are geometric means. */
+static void choose_for_all(tune_group *g, const field *fields) {
+  tune_choice *choice = &g->choices[g->nworkloads];
+  const field *f = &fields[0];
+  const int base = incumbent_place(choice, f), origin = place_of(f, choice->default_candidate);
+  const size_t each = (size_t)f->count * (size_t)f->taken;
+  double *all = calloc(each * (size_t)g->nworkloads + 1, sizeof *all);
+  if (base < 0 || origin < 0 || !all) {
+    free(all);
+    return;
+  }
+  for (int w = 0; w < g->nworkloads; w++)
+    memcpy(all + (size_t)w * each, fields[w].seconds, each * sizeof *all);
+  const int winner = stats_select_all(all, f->taken, f->count, g->nworkloads, base);
+  double gain = 0, seconds = 0, low = 0, high = 0, default_seconds = 0;
+  for (int w = 0; w < g->nworkloads; w++) {
+    const field *here = &fields[w];
+    const tune_timing *on = &g->candidates[f->candidates[winner]].on[w];
+    gain -= stats_compare(row(here, origin), row(here, winner), f->taken).median / g->nworkloads;
+    seconds += log(on->seconds) / g->nworkloads;
+    low += log(on->low) / g->nworkloads;
+    high += log(on->high) / g->nworkloads;
+    default_seconds += log(stats_median(row(here, origin), f->taken)) / g->nworkloads;
+  }
+  set_choice(choice, f->candidates[winner], gain);
+  choice->seconds = exp(seconds), choice->low = exp(low), choice->high = exp(high);
+  choice->default_seconds = exp(default_seconds);
+  free(all);
+}
+
+/* Everybody who was a finalist anywhere, the defaults and the incumbents, in the order of candidates. */
+static field final_field(const tune_group *g, int samples) {
+  field f = {.taken = samples};
+  for (int n = 0; n < g->count; n++) {
+    bool in = is_needed(g, n);
+    for (int w = 0; w < g->nworkloads; w++)
+      in |= g->candidates[n].on[w].finalist;
+    if (in)
+      add_racer(g, &f, n);
+  }
+  return f;
+}
+
+/* The final of all workloads. A candidate that fails in one of them is out of all: then all are run again. */
+static void run_final(search *s) {
+  tune_group *g = s->group;
+  field fields[TUNE_WORKLOADS];
+  int finished = 0;
+  memset(fields, 0, sizeof fields);
+  for (int attempt = 0; attempt < RETRIES; attempt++) {
+    const field all = final_field(g, s->settings->amount.final_samples);
+    bool whole = true;
+    for (finished = 0; finished < g->nworkloads && whole; finished += whole) {
+      report_step(g, "final", finished, g->nworkloads, 0.75 + 0.25 * finished / g->nworkloads);
+      free(fields[finished].seconds);
+      fields[finished] = all;
+      if (finished > 0 && late(s->deadline))
+        break;
+      whole = time_turns(s, finished, &fields[finished], s->settings->amount.sample_seconds) &&
+              fields[finished].count == all.count;
+    }
+    if (whole)
+      break;
+  }
+  for (int w = 0; w < finished; w++)
+    choose(g, w, &fields[w]);
+  if (finished == g->nworkloads)
+    choose_for_all(g, fields);
+  else
+    snprintf(g->outcome, sizeof g->outcome, "time ran out: %d of %d workloads are tuned", finished, g->nworkloads);
+  g->tuned = finished > 0;
+  for (int w = 0; w < g->nworkloads; w++)
+    free(fields[w].seconds);
+}
+
+/* An incumbent that cannot run gives way to the default; a default that cannot leaves nothing to compare with. */
+static bool settle_incumbents(tune_group *g) {
+  for (int w = 0; w <= g->nworkloads; w++) {
+    tune_choice *choice = &g->choices[w];
+    const tune_candidate *origin = &g->candidates[choice->default_candidate];
+    if (!candidate_alive(origin)) {
+      snprintf(g->outcome, sizeof g->outcome, "the default schedule %s: %.100s", origin->status,
+               origin->reason ? origin->reason : "");
+      return false;
+    }
+    if (!candidate_alive(&g->candidates[choice->incumbent]))
+      choice->incumbent = choice->default_candidate;
+  }
+  return true;
+}
+
+/* Those that the compiler refused, for the journal. */
+static void note_dropped(search *s) {
+  for (int n = 0; n < s->group->count; n++) {
+    const tune_candidate *c = &s->group->candidates[n];
+    char name[512];
+    if (candidate_alive(c) || !strcmp(c->status, "skipped"))
+      continue;
+    snprintf(name, sizeof name, "build %s %s %s %s %s", s->group->name, s->group->hash, s->group->phase, c->family,
+             c->schedule);
+    client_note(s->client, name, c->status, c->reason ? c->reason : "");
+  }
+}
+
+void search_group(tune_group *g, tune_client *client, const tune_settings *settings, double deadline) {
+  search s = {g, client, settings, deadline, 0, 0.5};
+  const double now = cli_seconds();
+  if (deadline > 0)
+    s.race_deadline = now + RACE_SHARE * (deadline > now ? deadline - now : 0);
+  note_dropped(&s);
+  if (!settle_incumbents(g))
+    return;
+  check_all(&s);
+  if (!settle_incumbents(g))
+    return;
+  for (int w = 0; w < g->nworkloads; w++) {
+    s.done = 0.5 + 0.25 * w / g->nworkloads;
+    race(&s, w);
+  }
+  if (settle_incumbents(g))
+    run_final(&s);
+}

@@ -1,0 +1,35 @@
+/* tune_stats.h: what samples say of candidates: medians, bands of noise, who is kept, who wins. Pure functions. */
+#ifndef TOOLS_TUNE_STATS_H
+#define TOOLS_TUNE_STATS_H
+
+#include <stdbool.h>
+
+/* The value below which the given part (0 to 1) of the samples lies, between neighbours linearly. count at least 1. */
+double stats_quantile(const double *samples, int count, double part);
+double stats_median(const double *samples, int count);
+
+/* How much slower `other` is than `base`, measured in turns: median of log(other / base) pair by pair, and how far that
+ * may be from the truth by noise. Positive: slower; about a relative difference. */
+typedef struct stats_difference {
+  double median, band;
+} stats_difference;
+/* The band is three standard errors of the median, estimated from the median absolute deviation of the pairs, and at
+ * least STATS_LEAST_BAND, which is what repeated runs differ by for other reasons than noise within one of them. */
+#define STATS_LEAST_BAND 0.003
+stats_difference stats_compare(const double *base, const double *other, int count);
+
+/* Which of `count` candidates go on to the next round: the better half, those with a median within the noise of the
+ * last one kept, and `always` (-1: none), but at least `least`. samples: [count][taken]. alive[n] false: not in the
+ * race. Order of candidates breaks ties. Clears alive[n] of those that leave. */
+void stats_halve(const double *samples, int taken, int count, int least, int always, bool *alive);
+
+/* The winner among candidates measured in turns, samples [count][taken]: the incumbent, unless some candidate is faster
+ * by more than the band; of those, the first in order that the fastest does not beat by more than two thirds of the
+ * band. */
+int stats_select(const double *samples, int taken, int count, int incumbent);
+
+/* The same over several workloads at once, samples [workloads][count][taken]: differences are means over workloads of
+ * the logarithms, and a candidate that is slower than the incumbent by more than the band on any workload is out. */
+int stats_select_all(const double *samples, int taken, int count, int workloads, int incumbent);
+
+#endif
