@@ -244,6 +244,21 @@ static int header(lua_State *L) {
 
 /* ---- rendering ---- */
 
+static void hash_of(const text *canonical, char hash[33]) {
+  XXH128_hash_t sum = XXH3_128bits(canonical->bytes, canonical->size);
+  snprintf(hash, 33, "%016llx%016llx", (unsigned long long)sum.high64, (unsigned long long)sum.low64);
+}
+
+bool gen_variant_hash(const spec *s, const char *phase, char hash[33]) {
+  text canonical = {0};
+  spec_canonical_of_phase(s, phase, &canonical);
+  bool ok = !canonical.failed;
+  if (ok)
+    hash_of(&canonical, hash);
+  text_free(&canonical);
+  return ok;
+}
+
 static void fill_manifest(lua_State *L, generation *g) {
   manifest *m = &g->kernel->manifest;
   family_push_kernel(L, g->chosen, &g->schedule, g->spec, m);
@@ -251,9 +266,7 @@ static void fill_manifest(lua_State *L, generation *g) {
   strcpy(m->family, g->chosen->name);
   strcpy(m->schedule, g->info.text);
   snprintf(m->arch, sizeof m->arch, "%s", g->request.arch->name);
-  XXH128_hash_t hash = XXH3_128bits(g->canonical.bytes, g->canonical.size);
-  snprintf(m->variant_hash, sizeof m->variant_hash, "%016llx%016llx", (unsigned long long)hash.high64,
-           (unsigned long long)hash.low64);
+  hash_of(&g->canonical, m->variant_hash);
   for (int n = 0; n < m->nlaunches; n++)
     if (m->launches[n].block > g->request.arch->threads_per_block ||
         m->launches[n].shared_bytes > g->request.arch->shared_per_block)

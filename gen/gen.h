@@ -49,6 +49,9 @@ bool gen_is_decode(const gen_request *request);
 gen_status gen_render(const spec *s, const gen_request *request, gen_kernel **out, gen_error *error);
 void gen_kernel_free(gen_kernel *k);
 
+/* What manifest.variant_hash is for a kernel of the phase. False when memory is out. */
+bool gen_variant_hash(const spec *s, const char *phase, char hash[33]);
+
 /* What a family says about a spec: why it can or cannot do it. */
 typedef struct gen_choice {
   char family[MANIFEST_NAME];

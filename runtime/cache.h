@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "manifest.h"
 #include "qkv.h"
 
 typedef struct cache cache;
@@ -49,8 +50,17 @@ int cache_write(cache *c, const char *key, const cache_entry *entry);
 void cache_remove(cache *c, const char *key);
 void cache_entry_free(cache_entry *e);
 
+/* Deletes entries as qkv_cache_gc says. */
+void cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report *out);
+
 int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
 int64_t cache_clear(cache *c, int only_invalid);
+/* Publishes in `directory` the entries that verify and that `wanted` (nonzero) chooses by their manifest; counts them,
+ * and those that do not verify. 0, or the errno of the first publication that failed. */
+int cache_export(cache *c, const char *directory, int (*wanted)(const manifest *m, void *user), void *user,
+                 int64_t *copied, int64_t *invalid);
+/* The name of the path's file system, "unknown" or "another". *network (unless NULL): other hosts may share it. */
+const char *cache_file_system(const char *path, int *network);
 /* Corrupt entries, failed reads and writes since cache_open. */
 uint64_t cache_error_count(const cache *c);
 
