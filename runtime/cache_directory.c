@@ -98,10 +98,10 @@ const char *cache_file_system(const char *path, int *network) {
     unsigned long magic;
     const char *name;
     int network;
-  } known[] = {{0xEF53, "ext", 0},         {0x58465342, "xfs", 0},     {0x9123683E, "btrfs", 0}, {0x01021994, "tmpfs", 0},
-               {0x794C7630, "overlay", 0}, {0x2FC12FC1, "zfs", 0},     {0xF2F52010, "f2fs", 0},  {0x2011BAB0, "exfat", 0},
-               {0x6969, "nfs", 1},         {0xFF534D42, "cifs", 1},    {0xFE534D42, "smb2", 1},  {0x0BD00BD0, "lustre", 1},
-               {0x47504653, "gpfs", 1},    {0x65735546, "fuse", 1},    {0x00C36400, "ceph", 1},  {0x01021997, "9p", 1}};
+  } known[] = {{0xEF53, "ext", 0},         {0x58465342, "xfs", 0},  {0x9123683E, "btrfs", 0}, {0x01021994, "tmpfs", 0},
+               {0x794C7630, "overlay", 0}, {0x2FC12FC1, "zfs", 0},  {0xF2F52010, "f2fs", 0},  {0x2011BAB0, "exfat", 0},
+               {0x6969, "nfs", 1},         {0xFF534D42, "cifs", 1}, {0xFE534D42, "smb2", 1},  {0x0BD00BD0, "lustre", 1},
+               {0x47504653, "gpfs", 1},    {0x65735546, "fuse", 1}, {0x00C36400, "ceph", 1},  {0x01021997, "9p", 1}};
   struct statfs st;
   int ignored, *is_network = network ? network : &ignored;
   *is_network = 0;

@@ -32,8 +32,7 @@ static int is_renewed(const cache *c, const cache_item *item) {
 static int in_use(const cache *c, const cache_item *item, const cache_uses *uses) {
   int network;
   cache_file_system(c->path, &network);
-  return item->age <= (network ? LATELY_ON_NETWORK : LATELY) || cache_uses_has(uses, item->name) ||
-         is_renewed(c, item);
+  return item->age <= (network ? LATELY_ON_NETWORK : LATELY) || cache_uses_has(uses, item->name) || is_renewed(c, item);
 }
 
 /* Removes what the options say from a scan in order of age. */
@@ -78,9 +77,7 @@ void cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report
 }
 
 void cache_evict(cache *c) {
-  const qkv_cache_gc_options o = {.size = sizeof o,
-                                  .max_bytes = c->byte_limit - c->byte_limit / 10,
-                                  .older_than = -1};
+  const qkv_cache_gc_options o = {.size = sizeof o, .max_bytes = c->byte_limit - c->byte_limit / 10, .older_than = -1};
   qkv_cache_gc_report ignored;
   cache_gc(c, &o, &ignored);
 }

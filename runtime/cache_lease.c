@@ -1,9 +1,9 @@
 /* cache_lease.c: which entries are in use.
  *
- * Every open cache with a hit or a publication holds one of the files .lease-0, .lease-1, ...: the first that nobody has
- * locked. It keeps that lock (flock) and writes the keys it uses into the file, a line each. The kernel drops the lock
- * when the process ends, however it ends; the file stays and serves the next one, so that no lock file is ever deleted.
- * Who evicts asks for the lock of each file: one that is held names entries in use, any other says nothing.
+ * Every open cache with a hit or a publication holds one of the files .lease-0, .lease-1, ...: the first that nobody
+ * has locked. It keeps that lock (flock) and writes the keys it uses into the file, a line each. The kernel drops the
+ * lock when the process ends, however it ends; the file stays and serves the next one, so that no lock file is ever
+ * deleted. Who evicts asks for the lock of each file: one that is held names entries in use, any other says nothing.
  *
  * The lock is advisory twice over: a lease that cannot be had costs protection from eviction, never a kernel. Network
  * file systems are not asked for locks, which some of them grant to everybody, refuse, or never answer for; entries

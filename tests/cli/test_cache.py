@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from command_line import QKVC
+from command_line import QKVC, ROOT
 
 OLD = 3600
 
@@ -122,3 +122,29 @@ def test_gc_leaves_what_a_process_has_loaded(filled, small, tmp_path):
     for entry in entries(filled.cache):
         os.utime(entry, (time.time() - OLD, time.time() - OLD))
     assert filled("cache", "gc", "--max-bytes", "0", "--json").json()["removed"] == 2, "the process is gone"
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory):
+    """tests/fault/filesystem.c as a library to be loaded before libc."""
+    library = tmp_path_factory.mktemp("fault") / "fault.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/fault/filesystem.c"],
+                   check=True)
+    return library
+
+
+@pytest.mark.parametrize("fault,warm", [
+    ("open:ENOENT:0:1", True),    # what another host has just renamed is not seen here yet
+    ("open:ESTALE:0:1", True), ("read:ESTALE:0:1", True), ("read:short", True), ("read:EIO", True),
+    ("rename:+ENOENT", False),    # done, and the reply got lost
+    ("rename:lost", False), ("rename:EBUSY", False), ("unlink:EBUSY", False), ("write:ENOSPC", False),
+    ("write:short", False), ("fsync:EDQUOT", False), ("mkdir:EROFS", False), ("flock:ENOLCK", False)])
+def test_failing_file_system(fresh, small, shim, fault, warm):
+    """The program as users have it, on a file system that fails: right results, at most one warning, nothing damaged."""
+    words = "run", small, "--device", "emu", "--q", "20", "--json"
+    if warm:
+        fresh(*words)
+    result = fresh(*words, env={"LD_PRELOAD": shim, "QKV_FAULT": fault, "QKV_FAULT_UNDER": fresh.cache})
+    assert result.json()["ok"] and result.err.count("warning") <= 1, result
+    fresh("cache", "verify")
+    assert fresh(*words).json()["ok"] and fresh(*words).json()["from_cache"]

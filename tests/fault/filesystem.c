@@ -1,10 +1,11 @@
 /* filesystem.c: makes the file system fail where a test wants it to.
  *
  * Either linked into a test (#include "fault/filesystem.c": the executable's functions come before libc's) or built as
- * a preload library (cc -shared -fPIC -D_GNU_SOURCE tests/fault/filesystem.c -o fault.so; LD_PRELOAD=fault.so qkvc ...).
+ * a preload library (cc -shared -fPIC -D_GNU_SOURCE tests/fault/filesystem.c -o fault.so; LD_PRELOAD=fault.so qkvc
+ * ...).
  *
- * $QKV_FAULT is "FUNCTION:WHAT[:SKIP[:COUNT]]": after SKIP calls (0) the next COUNT calls (all) of FUNCTION fail. WHAT is
- *   ERRNO    it does nothing and fails          +ERRNO  it is done, and fails all the same (a reply that got lost)
+ * $QKV_FAULT is "FUNCTION:WHAT[:SKIP[:COUNT]]": after SKIP calls (0) the next COUNT calls (all) of FUNCTION fail. WHAT
+ * is ERRNO    it does nothing and fails          +ERRNO  it is done, and fails all the same (a reply that got lost)
  *   short    half of what was asked is moved    zero    nothing is moved, and no error
  *   lost     rename: succeeds, and the file is gone
  *   kill     the process is killed before it    +kill   after it    torn  in its middle: half of it is written
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +101,7 @@ static long fault_end(fault_plan f, long result) {
 
 /* The whole of a call. */
 #define FAULT_CALL(type, watched, function, ...)                                                                       \
-  fault_plan fault_ = fault_of(watched, #function);                                                                         \
+  fault_plan fault_ = fault_of(watched, #function);                                                                    \
   return (type)fault_end(fault_, fault_.error && !fault_.done ? -1 : (long)FAULT_REAL(function)(__VA_ARGS__))
 
 static int fault_path(const char *path) {

@@ -4,7 +4,8 @@
  * killed at every call.
  *
  * An engine runs for every call and occurrence, failing in one way, and for calls that fail from the start; for the
- * other ways, and for those that die, what it does with the cache runs alone. QKV_TEST_FULL=1: an engine for all of them, in minutes.
+ * other ways, and for those that die, what it does with the cache runs alone. QKV_TEST_FULL=1: an engine for all of
+ * them, in minutes.
  *
  * A failure prints the line that repeats it: QKV_TEST_FAULT='SCENARIO FUNCTION:WHAT:SKIP:COUNT' test_cache_faults. */
 #define _GNU_SOURCE /* fault/filesystem.c */
@@ -65,23 +66,25 @@ static void run_engine(void) {
   o.cache_dir = folder;
   o.log = count_warning;
   warnings = 0;
-  tiny_run(&o, "tiny", &result);
+  tiny_run(&o, 0, &result);
 }
 
 static void count_message(const char *message, void *user) {
   count_warning(QKV_LOG_WARNING, message, user);
 }
 
-/* What an engine does with the cache: what is not there it has from its compiler and publishes. NULL, or what is wrong. */
+/* What an engine does with the cache: what is not there it has from its compiler and publishes. NULL, or what is wrong.
+ */
 static const char *run_cache(void) {
   cache_entry got, want;
   warnings = 0;
   cache *c = cache_open(folder, count_message, NULL);
   assert_int_equal(cache_decode(entry_key, entry, entry_size, &want), 1);
   cache_result hit = cache_read(c, entry_key, &got);
-  int equal = hit != CACHE_HIT || (got.image_size == want.image_size && !memcmp(got.image, want.image, got.image_size) &&
-                                   got.manifest_size == want.manifest_size &&
-                                   !memcmp(got.manifest, want.manifest, got.manifest_size) && !strcmp(got.log, want.log));
+  int equal =
+      hit != CACHE_HIT || (got.image_size == want.image_size && !memcmp(got.image, want.image, got.image_size) &&
+                           got.manifest_size == want.manifest_size &&
+                           !memcmp(got.manifest, want.manifest, got.manifest_size) && !strcmp(got.log, want.log));
   if (hit != CACHE_HIT)
     cache_write(c, entry_key, &want);
   cache_entry_free(&got);
@@ -105,8 +108,7 @@ static void write_file(const char *name, const void *bytes, size_t size, int age
 
 enum { OTHERS = 3, OTHER_SIZE = 40000, OLD = 7200 };
 
-static void plant_nothing(void) {
-}
+static void plant_nothing(void) {}
 
 static void plant_entry(void) {
   char name[64];
@@ -435,9 +437,8 @@ static int end(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_call_fails_below_an_engine),
-                                     cmocka_unit_test(test_every_call_fails_in_every_way),
-                                     cmocka_unit_test(test_every_call_fails_from_then_on),
-                                     cmocka_unit_test(test_death_at_every_call)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_call_fails_below_an_engine), cmocka_unit_test(test_every_call_fails_in_every_way),
+      cmocka_unit_test(test_every_call_fails_from_then_on), cmocka_unit_test(test_death_at_every_call)};
   return cmocka_run_group_tests(tests, begin, end);
 }
