@@ -4,6 +4,7 @@
  *   cache_format.c     the bytes of an entry, with their digest
  *   cache.c            open, key, read, publish
  *   cache_lease.c      which entries are in use
+ *   cache_turn.c       processes that want one kernel take turns
  *   cache_gc.c         limit the size, never at the cost of entries in use
  *   cache_visit.c      list, clear, export */
 #ifndef RUNTIME_CACHE_INTERNAL_H

@@ -188,6 +188,13 @@ int ftruncate(int fd, off_t size) {
 int flock(int fd, int operation) {
   FAULT_CALL(int, fault_fd(fd), flock, fd, operation);
 }
+int fcntl(int fd, int command, ...) {
+  va_list args;
+  va_start(args, command);
+  void *argument = va_arg(args, void *);
+  va_end(args);
+  FAULT_CALL(int, fault_fd(fd), fcntl, fd, command, argument);
+}
 int fstat(int fd, struct stat *st) {
   FAULT_CALL(int, fault_fd(fd), fstat, fd, st);
 }
