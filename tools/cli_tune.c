@@ -118,7 +118,7 @@ static int read_settings(tune_settings *s) {
 
 /* What depends on the device. */
 static void adapt_settings(tune_settings *s, const tune_device *device) {
-  s->emulated = strcmp(device->kind, "cuda") != 0;
+  s->emulated = !strcmp(device->kind, "emu");
   s->limit = time_limit > 0 ? time_limit : s->emulated ? 120 : 30;
   if (!s->emulated)
     return;

@@ -43,6 +43,7 @@ enum { TUNE_WORKLOADS = 32 };
 typedef struct tune_timing {
   double model; /* seconds that the model expects; 0: it was not asked */
   bool wanted;  /* among the best of the model, the default or the incumbent of this workload */
+  bool refused; /* the candidate has no kernel for these sizes */
   bool finalist;
   double seconds, low, high; /* median, 10th and 90th percentile of the last round */
   int samples;
@@ -69,7 +70,6 @@ typedef struct tune_choice {
 typedef struct tune_group {
   const char *path;
   char name[64], phase[16], hash[17]; /* hash: of the canonical spec */
-  int64_t most_q;                     /* queries of a workload at most */
   bool aligned;                       /* rows are multiples of 16 bytes */
   int nworkloads;
   tune_workload workloads[TUNE_WORKLOADS];
@@ -99,6 +99,10 @@ int plan_candidate(tune_group *g, const char *family, const char *schedule);
 void candidate_drop(tune_candidate *c, const char *status, const char *reason);
 static inline bool candidate_alive(const tune_candidate *c) {
   return !c->status[0];
+}
+/* Whether it is in the race on a workload. */
+static inline bool candidate_runs(const tune_candidate *c, int w) {
+  return candidate_alive(c) && !c->on[w].refused;
 }
 /* Seconds that a group may take: a rough figure, from what the model expects. */
 double plan_seconds(const tune_group *g, const tune_settings *settings);

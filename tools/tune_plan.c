@@ -104,10 +104,8 @@ static void make_group(const char *path, const qkv_spec_info *info, const char *
   snprintf(g->phase, sizeof g->phase, "%s", phase);
   snprintf(g->hash, sizeof g->hash, "%s", hash);
   for (int n = 0; n < count; n++)
-    if (is_decode(&workloads[n]) == !strcmp(phase, "decode")) {
+    if (is_decode(&workloads[n]) == !strcmp(phase, "decode"))
       g->workloads[g->nworkloads++] = workloads[n];
-      g->most_q = workloads[n].len_q > g->most_q ? workloads[n].len_q : g->most_q;
-    }
   for (int n = 0; n <= TUNE_WORKLOADS; n++)
     g->choices[n] = (tune_choice){.winner = -1, .incumbent = -1, .default_candidate = -1};
 }
@@ -242,7 +240,8 @@ static void add_row(const record *item, void *user) {
   r->count++;
 }
 
-/* A question about a workload; w NULL: about maxima that are not declared, for which the model takes the first one. */
+/* A question about a workload; w NULL: about maxima that are not declared, of which the model looks at the first one.
+ */
 static char *question(const tune_group *g, const char *ask, const tune_workload *w, const tune_settings *s, int most) {
   char *text = NULL;
   size_t size = 0;
@@ -256,6 +255,9 @@ static char *question(const tune_group *g, const char *ask, const tune_workload 
   record_put_number(&r, "batch", w ? (double)w->batch : 0);
   record_put_number(&r, "q", w ? (double)w->len_q : 0);
   record_put_number(&r, "kv", w ? (double)w->len_k : 0);
+  const tune_workload *modelled = w ? w : &g->workloads[0];
+  record_put_numbers(&r, "sizes", (double[]){(double)modelled->batch, (double)modelled->len_q, (double)modelled->len_k},
+                     3);
   record_put_number(&r, "effort", s->effort);
   record_put_number(&r, "most", most);
   record_close(&r);

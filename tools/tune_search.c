@@ -48,8 +48,26 @@ static record_writer begin_question(FILE *out, const search *s, const char *ask)
   return r;
 }
 
-/* Whether the candidate is right: drops it when it is not. */
-static void check(search *s, tune_candidate *c) {
+/* What a failure on a workload means: a candidate that has no kernel for its sizes is out there alone, any other is out
+ * of the race, and so is one that is left without a workload. */
+static void fail_on(tune_group *g, tune_candidate *c, int w, const char *status, const char *reason) {
+  bool runs = false;
+  c->on[w].refused = true;
+  for (int v = 0; v < g->nworkloads; v++)
+    runs |= !c->on[v].refused;
+  if (strcmp(status, "error") != 0 || !runs)
+    candidate_drop(c, status, reason);
+}
+
+/* Queries of a check for a workload: those of decode, which choose tiles; one length for all of prefill. */
+static int64_t checked_queries(const tune_group *g, int w) {
+  return strcmp(g->phase, "decode") ? 0 : g->workloads[w].len_q;
+}
+
+/* The check of a workload, and of all others that have as many queries. */
+static void check_on(search *s, tune_candidate *c, int w) {
+  tune_group *g = s->group;
+  const int64_t queries = checked_queries(g, w);
   char *line = NULL, name[256];
   size_t size = 0;
   record answer = {0};
@@ -59,16 +77,27 @@ static void check(search *s, tune_candidate *c) {
   record_writer r = begin_question(out, s, "check");
   record_put(&r, "family", c->family);
   record_put(&r, "schedule", c->schedule);
-  record_put_number(&r, "q", (double)s->group->most_q);
+  record_put_number(&r, "q", (double)queries);
   record_close(&r);
   fclose(out);
-  snprintf(name, sizeof name, "check %s %s %s q=%lld %s", s->group->name, s->group->hash, s->group->phase,
-           (long long)s->group->most_q, c->key);
+  snprintf(name, sizeof name, "check %s %s %s q=%lld %s", g->name, g->hash, g->phase, (long long)queries, c->key);
   client_ask_once(s->client, name, line, s->settings->limit, &answer);
-  if (!answer_is(&answer, "ok"))
-    candidate_drop(c, record_text(&answer, "status"), record_text(&answer, "reason"));
+  for (int v = w; v < g->nworkloads && !answer_is(&answer, "ok"); v++)
+    if (checked_queries(g, v) == queries && candidate_runs(c, v))
+      fail_on(g, c, v, record_text(&answer, "status"), record_text(&answer, "reason"));
   record_free(&answer);
   free(line);
+}
+
+/* Whether the candidate is right, on everything that it may be timed on. */
+static void check(search *s, tune_candidate *c) {
+  for (int w = 0; w < s->group->nworkloads && candidate_alive(c); w++) {
+    bool done = false;
+    for (int v = 0; v < w; v++)
+      done |= checked_queries(s->group, v) == checked_queries(s->group, w);
+    if (!done)
+      check_on(s, c, w);
+  }
 }
 
 /* The question for a field, and its name in the journal: both freed by the caller. */
@@ -144,13 +173,13 @@ static bool ask_time(search *s, int w, field *f, double sample_seconds, double w
   return ok;
 }
 
-/* One candidate by itself; drops it when it fails. */
+/* One candidate by itself; it leaves when it fails. */
 static bool time_alone(search *s, int w, int candidate, int samples, double warm_up, double *seconds) {
   field f = {.count = 1, .taken = samples, .candidates = {candidate}};
   char status[16], *reason = NULL;
   const bool ok = ask_time(s, w, &f, s->settings->amount.sample_seconds / 2, warm_up, status, &reason);
   if (!ok)
-    candidate_drop(&s->group->candidates[candidate], status, reason);
+    fail_on(s->group, &s->group->candidates[candidate], w, status, reason);
   else if (seconds)
     memcpy(seconds, f.seconds, (size_t)samples * sizeof *seconds);
   free(reason);
@@ -158,10 +187,10 @@ static bool time_alone(search *s, int w, int candidate, int samples, double warm
   return ok;
 }
 
-static void remove_dropped(const tune_group *g, field *f) {
+static void remove_failed(const tune_group *g, int w, field *f) {
   int kept = 0;
   for (int n = 0; n < f->count; n++)
-    if (candidate_alive(&g->candidates[f->candidates[n]]))
+    if (candidate_runs(&g->candidates[f->candidates[n]], w))
       f->candidates[kept++] = f->candidates[n];
   f->count = kept;
 }
@@ -177,7 +206,7 @@ static bool time_turns(search *s, int w, field *f, double sample_seconds) {
       return true;
     for (int n = 0; n < f->count; n++)
       time_alone(s, w, f->candidates[n], f->taken + attempt + 1, WARM_UP, NULL); /* other samples: another question */
-    remove_dropped(s->group, f);
+    remove_failed(s->group, w, f);
   }
   return false;
 }
@@ -214,9 +243,9 @@ static int place_of(const field *f, int candidate) {
   return -1;
 }
 
-static void add_racer(const tune_group *g, field *f, int candidate) {
+static void add_racer(const tune_group *g, int w, field *f, int candidate) {
   if (candidate >= 0 && f->count < MOST_RACERS && place_of(f, candidate) < 0 &&
-      candidate_alive(&g->candidates[candidate]))
+      candidate_runs(&g->candidates[candidate], w))
     f->candidates[f->count++] = candidate;
 }
 
@@ -225,11 +254,11 @@ static void first_round(search *s, int w, field *f) {
   tune_group *g = s->group;
   const int samples = s->settings->amount.first_samples;
   field all = {0};
-  add_racer(g, &all, g->choices[w].incumbent);
-  add_racer(g, &all, g->choices[w].default_candidate);
+  add_racer(g, w, &all, g->choices[w].incumbent);
+  add_racer(g, w, &all, g->choices[w].default_candidate);
   for (int n = 0; n < g->count; n++)
     if (g->candidates[n].on[w].wanted)
-      add_racer(g, &all, n);
+      add_racer(g, w, &all, n);
   f->taken = samples;
   f->seconds = calloc((size_t)all.count * (size_t)samples + 1, sizeof *f->seconds);
   for (int n = 0; n < all.count && f->seconds; n++) {
@@ -260,7 +289,7 @@ static void mark_finalists(tune_group *g, int w, const field *f, int most) {
     int best = -1;
     for (int n = 0; n < f->count; n++) {
       const tune_timing *on = &g->candidates[f->candidates[n]].on[w];
-      if (candidate_alive(&g->candidates[f->candidates[n]]) && !on->finalist &&
+      if (candidate_runs(&g->candidates[f->candidates[n]], w) && !on->finalist &&
           (best < 0 || on->seconds < g->candidates[best].on[w].seconds))
         best = f->candidates[n];
     }
@@ -317,79 +346,116 @@ static void choose(tune_group *g, int w, const field *f) {
   choice->default_seconds = stats_median(row(f, origin), f->taken);
 }
 
+/* Of every workload's final, the samples of those who were in all of them: *out is [workloads][count][taken], freed by
+ * the caller. Returns their field, without samples. */
+static field common_field(const tune_group *g, const field *fields, double **out) {
+  field common = {.taken = fields[0].taken};
+  for (int n = 0; n < fields[0].count; n++) {
+    bool everywhere = true;
+    for (int w = 1; w < g->nworkloads; w++)
+      everywhere &= place_of(&fields[w], fields[0].candidates[n]) >= 0;
+    if (everywhere)
+      common.candidates[common.count++] = fields[0].candidates[n];
+  }
+  const size_t taken = (size_t)common.taken;
+  *out = calloc((size_t)g->nworkloads * (size_t)common.count * taken + 1, sizeof **out);
+  for (int w = 0; w < g->nworkloads && *out; w++)
+    for (int n = 0; n < common.count; n++)
+      memcpy(*out + ((size_t)w * (size_t)common.count + (size_t)n) * taken,
+             row(&fields[w], place_of(&fields[w], common.candidates[n])), taken * sizeof **out);
+  return common;
+}
+
 /* Times over all workloads are geometric means. */
 static void choose_for_all(tune_group *g, const field *fields) {
   tune_choice *choice = &g->choices[g->nworkloads];
-  const field *f = &fields[0];
-  const int base = incumbent_place(choice, f), origin = place_of(f, choice->default_candidate);
-  const size_t each = (size_t)f->count * (size_t)f->taken;
-  double *all = calloc(each * (size_t)g->nworkloads + 1, sizeof *all);
+  double *all = NULL;
+  const field f = common_field(g, fields, &all);
+  const int base = incumbent_place(choice, &f), origin = place_of(&f, choice->default_candidate);
   if (base < 0 || origin < 0 || !all) {
     free(all);
     return;
   }
-  for (int w = 0; w < g->nworkloads; w++)
-    memcpy(all + (size_t)w * each, fields[w].seconds, each * sizeof *all);
-  const int winner = stats_select_all(all, f->taken, f->count, g->nworkloads, base);
+  const int winner = stats_select_all(all, f.taken, f.count, g->nworkloads, base);
   double gain = 0, seconds = 0, low = 0, high = 0, default_seconds = 0;
   for (int w = 0; w < g->nworkloads; w++) {
-    const field *here = &fields[w];
-    const tune_timing *on = &g->candidates[f->candidates[winner]].on[w];
-    gain -= stats_compare(row(here, origin), row(here, winner), f->taken).median / g->nworkloads;
-    seconds += log(on->seconds) / g->nworkloads;
-    low += log(on->low) / g->nworkloads;
-    high += log(on->high) / g->nworkloads;
-    default_seconds += log(stats_median(row(here, origin), f->taken)) / g->nworkloads;
+    const double *here = all + (long)w * f.count * f.taken, *ours = here + (long)winner * f.taken,
+                 *theirs = here + (long)origin * f.taken;
+    gain -= stats_compare(theirs, ours, f.taken).median / g->nworkloads;
+    seconds += log(stats_median(ours, f.taken)) / g->nworkloads;
+    low += log(stats_quantile(ours, f.taken, 0.1)) / g->nworkloads;
+    high += log(stats_quantile(ours, f.taken, 0.9)) / g->nworkloads;
+    default_seconds += log(stats_median(theirs, f.taken)) / g->nworkloads;
   }
-  set_choice(choice, f->candidates[winner], gain);
+  set_choice(choice, f.candidates[winner], gain);
   choice->seconds = exp(seconds), choice->low = exp(low), choice->high = exp(high);
   choice->default_seconds = exp(default_seconds);
   free(all);
 }
 
-/* Everybody who was a finalist anywhere, the defaults and the incumbents, in the order of candidates. */
-static field final_field(const tune_group *g, int samples) {
+/* On a workload: everybody who was a finalist anywhere, the defaults and the incumbents, in the order of candidates. */
+static field final_field(const tune_group *g, int w, int samples) {
   field f = {.taken = samples};
   for (int n = 0; n < g->count; n++) {
     bool in = is_needed(g, n);
-    for (int w = 0; w < g->nworkloads; w++)
-      in |= g->candidates[n].on[w].finalist;
+    for (int v = 0; v < g->nworkloads; v++)
+      in |= g->candidates[n].on[v].finalist;
     if (in)
-      add_racer(g, &f, n);
+      add_racer(g, w, &f, n);
   }
   return f;
 }
 
-/* The final of all workloads. A candidate that fails in one of them is out of all: then all are run again. */
+static int count_alive(const tune_group *g) {
+  int alive = 0;
+  for (int n = 0; n < g->count; n++)
+    alive += candidate_alive(&g->candidates[n]);
+  return alive;
+}
+
+/* The finals of all workloads, of which as many are finished as it says. A candidate that is dropped in one of them
+ * must win none: then all are run again. */
+static int finish_finals(search *s, field *fields) {
+  tune_group *g = s->group;
+  int finished = 0;
+  for (int attempt = 0; attempt < RETRIES; attempt++) {
+    const int alive = count_alive(g);
+    for (finished = 0; finished < g->nworkloads; finished++) {
+      field *f = &fields[finished];
+      report_step(g, "final", finished, g->nworkloads, 0.75 + 0.25 * finished / g->nworkloads);
+      if (finished > 0 && late(s->deadline))
+        break;
+      free(f->seconds);
+      *f = final_field(g, finished, s->settings->amount.final_samples);
+      if (!time_turns(s, finished, f, s->settings->amount.sample_seconds))
+        break;
+    }
+    if (count_alive(g) == alive)
+      break;
+  }
+  return finished;
+}
+
 static void run_final(search *s) {
   tune_group *g = s->group;
   field fields[TUNE_WORKLOADS];
-  int finished = 0;
   memset(fields, 0, sizeof fields);
-  for (int attempt = 0; attempt < RETRIES; attempt++) {
-    const field all = final_field(g, s->settings->amount.final_samples);
-    bool whole = true;
-    for (finished = 0; finished < g->nworkloads && whole; finished += whole) {
-      report_step(g, "final", finished, g->nworkloads, 0.75 + 0.25 * finished / g->nworkloads);
-      free(fields[finished].seconds);
-      fields[finished] = all;
-      if (finished > 0 && late(s->deadline))
-        break;
-      whole = time_turns(s, finished, &fields[finished], s->settings->amount.sample_seconds) &&
-              fields[finished].count == all.count;
-    }
-    if (whole)
-      break;
-  }
+  const int finished = finish_finals(s, fields);
   for (int w = 0; w < finished; w++)
     choose(g, w, &fields[w]);
   if (finished == g->nworkloads)
     choose_for_all(g, fields);
   else
-    snprintf(g->outcome, sizeof g->outcome, "time ran out: %d of %d workloads are tuned", finished, g->nworkloads);
+    snprintf(g->outcome, sizeof g->outcome, "%s: %d of %d workloads are tuned",
+             late(s->deadline) ? "time ran out" : "a final failed", finished, g->nworkloads);
   g->tuned = finished > 0;
   for (int w = 0; w < g->nworkloads; w++)
     free(fields[w].seconds);
+}
+
+/* Whether a candidate can be chosen for a workload; for the last choice: for some workload. */
+static bool can_be_chosen(const tune_group *g, int n, int w) {
+  return w < g->nworkloads ? candidate_runs(&g->candidates[n], w) : candidate_alive(&g->candidates[n]);
 }
 
 /* An incumbent that cannot run gives way to the default; a default that cannot leaves nothing to compare with. */
@@ -397,12 +463,12 @@ static bool settle_incumbents(tune_group *g) {
   for (int w = 0; w <= g->nworkloads; w++) {
     tune_choice *choice = &g->choices[w];
     const tune_candidate *origin = &g->candidates[choice->default_candidate];
-    if (!candidate_alive(origin)) {
-      snprintf(g->outcome, sizeof g->outcome, "the default schedule %s: %.100s", origin->status,
-               origin->reason ? origin->reason : "");
+    if (!can_be_chosen(g, choice->default_candidate, w)) {
+      snprintf(g->outcome, sizeof g->outcome, "the default schedule %s: %.100s",
+               origin->status[0] ? origin->status : "refuses a workload", origin->reason ? origin->reason : "");
       return false;
     }
-    if (!candidate_alive(&g->candidates[choice->incumbent]))
+    if (!can_be_chosen(g, choice->incumbent, w))
       choice->incumbent = choice->default_candidate;
   }
   return true;
