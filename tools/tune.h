@@ -33,7 +33,7 @@ typedef struct tune_settings {
 } tune_settings;
 
 typedef struct tune_workload {
-  char name[64];
+  char name[64], bucket[QKV_BUCKET_TEXT]; /* workloads of one bucket share an entry of the tables */
   int64_t batch, len_q, len_k;
 } tune_workload;
 
@@ -95,6 +95,8 @@ void plan_free(tune_plan *plan);
 int plan_candidates(tune_group *g, tune_client *client, const tune_settings *settings);
 /* The index of a candidate, added when it is new; -1: out of memory. */
 int plan_candidate(tune_group *g, const char *family, const char *schedule);
+/* Whether it is a default or an incumbent: without them there is nothing to compare with. */
+bool plan_needs(const tune_group *g, int candidate);
 /* Takes a candidate out of the race. */
 void candidate_drop(tune_candidate *c, const char *status, const char *reason);
 static inline bool candidate_alive(const tune_candidate *c) {

@@ -155,7 +155,7 @@ void tune_check_run(tune_check *c, const qkv_limits *choice, qkv_status *status,
 
 /* ---- Workloads ---- */
 
-enum { MOST_COPIES = 32, BLOCK = 500009 };
+enum { MOST_COPIES = 128, BLOCK = 500009 };
 
 /* A tensor on the device that no table lists: memory of its own, filled again and again with a block of numbers. */
 static qkv_status add_tensor(tune_inputs *in, problem_slot slot, qkv_dtype dtype, const void *block, qkv_tensor *out) {

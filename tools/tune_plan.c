@@ -95,8 +95,8 @@ static int spec_hash(const qkv_spec *spec, char out[17]) {
 }
 
 /* The group of a phase, if it has workloads. */
-static void make_group(const char *path, const qkv_spec_info *info, const char *hash, const char *phase,
-                       const tune_workload *workloads, int count, tune_group *g) {
+static void make_group(const char *path, const qkv_spec *spec, const qkv_spec_info *info, const char *hash,
+                       const char *phase, const tune_workload *workloads, int count, tune_group *g) {
   memset(g, 0, sizeof *g);
   g->path = path;
   g->aligned = tune_rows_aligned(info);
@@ -104,8 +104,11 @@ static void make_group(const char *path, const qkv_spec_info *info, const char *
   snprintf(g->phase, sizeof g->phase, "%s", phase);
   snprintf(g->hash, sizeof g->hash, "%s", hash);
   for (int n = 0; n < count; n++)
-    if (is_decode(&workloads[n]) == !strcmp(phase, "decode"))
-      g->workloads[g->nworkloads++] = workloads[n];
+    if (is_decode(&workloads[n]) == !strcmp(phase, "decode")) {
+      tune_workload *w = &g->workloads[g->nworkloads++];
+      *w = workloads[n];
+      qkv_tuned_bucket(spec, phase, w->batch, w->len_q, w->len_k, w->bucket);
+    }
   for (int n = 0; n <= TUNE_WORKLOADS; n++)
     g->choices[n] = (tune_choice){.winner = -1, .incumbent = -1, .default_candidate = -1};
 }
@@ -128,7 +131,7 @@ static int add_spec(qkv_engine *engine, const char *path, const tune_settings *s
   for (int n = 0; n < 2 && !code; n++) {
     if (s->phase && strcmp(s->phase, phases[n]) != 0)
       continue;
-    make_group(path, &info, hash, phases[n], workloads, count, &plan->groups[plan->count]);
+    make_group(path, spec, &info, hash, phases[n], workloads, count, &plan->groups[plan->count]);
     plan->count += plan->groups[plan->count].nworkloads > 0;
   }
   qkv_spec_free(spec);
@@ -208,6 +211,13 @@ int plan_candidate(tune_group *g, const char *family, const char *schedule) {
   c->family = strdup(family);
   c->schedule = strdup(schedule);
   return c->family && c->schedule ? g->count++ : -1;
+}
+
+bool plan_needs(const tune_group *g, int candidate) {
+  for (int w = 0; w <= g->nworkloads; w++)
+    if (g->choices[w].default_candidate == candidate || g->choices[w].incumbent == candidate)
+      return true;
+  return false;
 }
 
 /* The model's list of one workload. */

@@ -213,19 +213,12 @@ static bool time_turns(search *s, int w, field *f, double sample_seconds) {
 
 /* ---- Stages ---- */
 
-static bool is_needed(const tune_group *g, int candidate) {
-  for (int w = 0; w <= g->nworkloads; w++)
-    if (g->choices[w].default_candidate == candidate || g->choices[w].incumbent == candidate)
-      return true;
-  return false;
-}
-
 static void check_all(search *s) {
   tune_group *g = s->group;
   for (int needed = 1; needed >= 0; needed--)
     for (int n = 0; n < g->count; n++) {
       tune_candidate *c = &g->candidates[n];
-      if (!candidate_alive(c) || is_needed(g, n) != (needed == 1))
+      if (!candidate_alive(c) || plan_needs(g, n) != (needed == 1))
         continue;
       report_step(g, "checking", n, g->count, 0.4 + 0.1 * n / g->count);
       if (!needed && late(s->race_deadline))
@@ -319,85 +312,90 @@ static void race(search *s, int w) {
 
 /* ---- Choice ---- */
 
-static void set_choice(tune_choice *choice, int winner, double gain) {
-  choice->winner = winner;
-  choice->gain = gain;
-}
-
 /* The incumbent when it is in the race; the default in its place. */
 static int incumbent_place(const tune_choice *choice, const field *f) {
   const int place = place_of(f, choice->incumbent);
   return place >= 0 ? place : place_of(f, choice->default_candidate);
 }
 
-static const double *row(const field *f, int place) {
-  return f->seconds + (long)place * f->taken;
+static const double *row(const field *f, int candidate) {
+  return f->seconds + (long)place_of(f, candidate) * f->taken;
 }
 
-static void choose(tune_group *g, int w, const field *f) {
-  tune_choice *choice = &g->choices[w];
-  const int base = incumbent_place(choice, f), origin = place_of(f, choice->default_candidate);
-  if (base < 0 || origin < 0)
-    return;
-  const int winner = stats_select(f->seconds, f->taken, f->count, base);
-  const tune_timing *on = &g->candidates[f->candidates[winner]].on[w];
-  set_choice(choice, f->candidates[winner], -stats_compare(row(f, origin), row(f, winner), f->taken).median);
-  choice->seconds = on->seconds, choice->low = on->low, choice->high = on->high;
-  choice->default_seconds = stats_median(row(f, origin), f->taken);
-}
+/* Some of a group's workloads. */
+typedef struct workload_set {
+  int count, members[TUNE_WORKLOADS];
+} workload_set;
 
-/* Of every workload's final, the samples of those who were in all of them: *out is [workloads][count][taken], freed by
- * the caller. Returns their field, without samples. */
-static field common_field(const tune_group *g, const field *fields, double **out) {
-  field common = {.taken = fields[0].taken};
-  for (int n = 0; n < fields[0].count; n++) {
+/* The finals of a set of workloads as one: those who were in all of them; samples are [workloads][count][taken]. */
+static field common_field(const field *fields, const workload_set *set) {
+  const field *first = &fields[set->members[0]];
+  field common = {.taken = first->taken};
+  for (int n = 0; n < first->count; n++) {
     bool everywhere = true;
-    for (int w = 1; w < g->nworkloads; w++)
-      everywhere &= place_of(&fields[w], fields[0].candidates[n]) >= 0;
+    for (int w = 1; w < set->count; w++)
+      everywhere &= place_of(&fields[set->members[w]], first->candidates[n]) >= 0;
     if (everywhere)
-      common.candidates[common.count++] = fields[0].candidates[n];
+      common.candidates[common.count++] = first->candidates[n];
   }
-  const size_t taken = (size_t)common.taken;
-  *out = calloc((size_t)g->nworkloads * (size_t)common.count * taken + 1, sizeof **out);
-  for (int w = 0; w < g->nworkloads && *out; w++)
+  const size_t taken = (size_t)common.taken, each = (size_t)common.count * taken;
+  common.seconds = calloc((size_t)set->count * each + 1, sizeof *common.seconds);
+  for (int w = 0; w < set->count && common.seconds; w++)
     for (int n = 0; n < common.count; n++)
-      memcpy(*out + ((size_t)w * (size_t)common.count + (size_t)n) * taken,
-             row(&fields[w], place_of(&fields[w], common.candidates[n])), taken * sizeof **out);
+      memcpy(common.seconds + (size_t)w * each + (size_t)n * taken, row(&fields[set->members[w]], common.candidates[n]),
+             taken * sizeof *common.seconds);
   return common;
 }
 
-/* Times over all workloads are geometric means. */
-static void choose_for_all(tune_group *g, const field *fields) {
-  tune_choice *choice = &g->choices[g->nworkloads];
-  double *all = NULL;
-  const field f = common_field(g, fields, &all);
-  const int base = incumbent_place(choice, &f), origin = place_of(&f, choice->default_candidate);
-  if (base < 0 || origin < 0 || !all) {
-    free(all);
-    return;
-  }
-  const int winner = stats_select_all(all, f.taken, f.count, g->nworkloads, base);
+/* What the choice means on a set of workloads: times are geometric means. */
+static void tell_times(tune_choice *choice, const field *fields, const workload_set *set) {
   double gain = 0, seconds = 0, low = 0, high = 0, default_seconds = 0;
-  for (int w = 0; w < g->nworkloads; w++) {
-    const double *here = all + (long)w * f.count * f.taken, *ours = here + (long)winner * f.taken,
-                 *theirs = here + (long)origin * f.taken;
-    gain -= stats_compare(theirs, ours, f.taken).median / g->nworkloads;
-    seconds += log(stats_median(ours, f.taken)) / g->nworkloads;
-    low += log(stats_quantile(ours, f.taken, 0.1)) / g->nworkloads;
-    high += log(stats_quantile(ours, f.taken, 0.9)) / g->nworkloads;
-    default_seconds += log(stats_median(theirs, f.taken)) / g->nworkloads;
+  for (int w = 0; w < set->count; w++) {
+    const field *f = &fields[set->members[w]];
+    const double *ours = row(f, choice->winner), *theirs = row(f, choice->default_candidate);
+    gain -= stats_compare(theirs, ours, f->taken).median / set->count;
+    seconds += log(stats_median(ours, f->taken)) / set->count;
+    low += log(stats_quantile(ours, f->taken, 0.1)) / set->count;
+    high += log(stats_quantile(ours, f->taken, 0.9)) / set->count;
+    default_seconds += log(stats_median(theirs, f->taken)) / set->count;
   }
-  set_choice(choice, f.candidates[winner], gain);
+  choice->gain = gain;
   choice->seconds = exp(seconds), choice->low = exp(low), choice->high = exp(high);
   choice->default_seconds = exp(default_seconds);
-  free(all);
+}
+
+/* Chooses by one set of workloads, and tells times of another one. */
+static void choose(tune_choice *choice, const field *fields, const workload_set *judged, const workload_set *told) {
+  field f = common_field(fields, judged);
+  const int base = incumbent_place(choice, &f);
+  if (base >= 0 && place_of(&f, choice->default_candidate) >= 0 && f.seconds) {
+    choice->winner = f.candidates[stats_select(f.seconds, f.taken, f.count, judged->count, base)];
+    tell_times(choice, fields, told);
+  }
+  free(f.seconds);
+}
+
+/* A workload's schedule is that of its bucket, in which others may be; of the `finished` ones. */
+static void choose_for(tune_group *g, int w, const field *fields, int finished) {
+  workload_set bucket = {0}, itself = {1, {w}};
+  for (int v = 0; v < finished; v++)
+    if (!strcmp(g->workloads[v].bucket, g->workloads[w].bucket))
+      bucket.members[bucket.count++] = v;
+  choose(&g->choices[w], fields, &bucket, &itself);
+}
+
+static void choose_for_all(tune_group *g, const field *fields) {
+  workload_set all = {0};
+  for (int w = 0; w < g->nworkloads; w++)
+    all.members[all.count++] = w;
+  choose(&g->choices[g->nworkloads], fields, &all, &all);
 }
 
 /* On a workload: everybody who was a finalist anywhere, the defaults and the incumbents, in the order of candidates. */
 static field final_field(const tune_group *g, int w, int samples) {
   field f = {.taken = samples};
   for (int n = 0; n < g->count; n++) {
-    bool in = is_needed(g, n);
+    bool in = plan_needs(g, n);
     for (int v = 0; v < g->nworkloads; v++)
       in |= g->candidates[n].on[v].finalist;
     if (in)
@@ -442,7 +440,7 @@ static void run_final(search *s) {
   memset(fields, 0, sizeof fields);
   const int finished = finish_finals(s, fields);
   for (int w = 0; w < finished; w++)
-    choose(g, w, &fields[w]);
+    choose_for(g, w, fields, finished);
   if (finished == g->nworkloads)
     choose_for_all(g, fields);
   else
@@ -464,8 +462,8 @@ static bool settle_incumbents(tune_group *g) {
     tune_choice *choice = &g->choices[w];
     const tune_candidate *origin = &g->candidates[choice->default_candidate];
     if (!can_be_chosen(g, choice->default_candidate, w)) {
-      snprintf(g->outcome, sizeof g->outcome, "the default schedule %s: %.100s",
-               origin->status[0] ? origin->status : "refuses a workload", origin->reason ? origin->reason : "");
+      snprintf(g->outcome, sizeof g->outcome, "the default schedule cannot be measured: %s: %.90s",
+               origin->status[0] ? origin->status : "no kernel for a workload", origin->reason ? origin->reason : "");
       return false;
     }
     if (!can_be_chosen(g, choice->incumbent, w))

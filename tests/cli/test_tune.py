@@ -264,12 +264,14 @@ def test_the_emulator_is_never_tuned_unasked(fresh, tmp_path):
 
 
 def test_decode_of_one_and_of_several_queries(qkvc, few, tmp_path):
-    """One group, though its workloads may take different families."""
+    """One group, though its workloads may take different families; here both are in one bucket, which has one schedule."""
     spec = write_spec(tmp_path, "rows", STEP + "  - {name: draft, batch: 2, q: 4, kv: 60}\n")
     result = qkvc("tune", spec, *EMU, "--template-path", few, "-o", tmp_path / "tables", "--json", timeout=900)
     group, = result.json()["groups"]
     assert group["phase"] == "decode" and [c["tuned"] for c in group["choices"]] == [True] * 3, result
     assert {bucket for _, _, bucket in tables(tmp_path / "tables")} == {"any", "b2 r8 k64"}, result
+    one, draft, _ = group["choices"]
+    assert one["schedule"] == draft["schedule"] and one["seconds"] != draft["seconds"], result
 
 
 def ask_worker(cache, *questions):
