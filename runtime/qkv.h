@@ -309,6 +309,11 @@ QKV_API qkv_status qkv_tuned_find(qkv_engine *engine, const qkv_spec *spec, cons
                                   qkv_tuned_entry *entry, int *found, char **reason);
 /* The folder of the user's tables, "" when there is none. Valid as long as the engine. */
 QKV_API const char *qkv_tuned_path(const qkv_engine *engine);
+/* The bucket of sizes, "b4 q8192 k8192" or "any" where one is 0: what shares an entry. phase: "prefill" or "decode".
+ * QKV_INVALID_ARGUMENT: a size that is not 0 to 2^31 - 1. */
+enum { QKV_BUCKET_TEXT = 64 };
+QKV_API qkv_status qkv_tuned_bucket(const qkv_spec *spec, const char *phase, int64_t batch, int64_t len_q, int64_t len_k,
+                                    char out[QKV_BUCKET_TEXT]);
 
 /* Where an entry stands. Valid during the visit. */
 typedef struct qkv_tuned_table {

@@ -265,6 +265,20 @@ const char *qkv_tuned_path(const qkv_engine *e) {
   return e ? e->tuned->directory : "";
 }
 
+qkv_status qkv_tuned_bucket(const qkv_spec *s, const char *phase, int64_t batch, int64_t len_q, int64_t len_k,
+                            char out[QKV_BUCKET_TEXT]) {
+  const int64_t sizes[] = {batch, len_q, len_k};
+  _Static_assert((int)QKV_BUCKET_TEXT == (int)BUCKET_TEXT, "the public size is the internal one");
+  if (!s || !phase || !out)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !s ? "spec" : !phase ? "phase" : "out");
+  for (int n = 0; n < 3; n++)
+    if (sizes[n] < 0 || sizes[n] > INT32_MAX)
+      return error_set(QKV_INVALID_ARGUMENT, "a size is %lld; it must be 0 to 2147483647", (long long)sizes[n]);
+  const bucket b = bucket_of(s->parsed, phase, batch, len_q, len_k);
+  bucket_print(&b, out);
+  return QKV_OK;
+}
+
 /* ---- Merging ---- */
 
 /* What a file has of one class goes to that class's folder. */

@@ -325,7 +325,7 @@ int problem_fill(problem *p, const problem_request *r) {
   }
   const bool tokens = !r->no_tokens;
   const struct {
-    problem_slot slot;
+    int slot;
     bool wanted;
     const char *name;
     qkv_dtype dtype;
@@ -345,7 +345,8 @@ int problem_fill(problem *p, const problem_request *r) {
     if (!rows[n].wanted)
       continue;
     int64_t shape[4];
-    code = add(p, (int)rows[n].slot, rows[n].name, rows[n].dtype, problem_shape(p, rows[n].slot, shape), shape);
+    code = add(p, (int)rows[n].slot, rows[n].name, rows[n].dtype,
+               problem_shape(p, (problem_slot)rows[n].slot, shape), shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
     if (!code && rows[n].output) /* all bits set is a NaN in every float format */
       memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));

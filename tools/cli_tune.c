@@ -118,7 +118,7 @@ static int read_settings(tune_settings *s) {
 
 /* What depends on the device. */
 static void adapt_settings(tune_settings *s, const tune_device *device) {
-  s->emulated = strcmp(device->kind, "cuda") != 0;
+  s->emulated = !strcmp(device->kind, "emu");
   s->limit = time_limit > 0 ? time_limit : s->emulated ? 120 : 30;
   if (!s->emulated)
     return;
@@ -237,7 +237,7 @@ static void send_entry(const session *s, const tune_group *g, int w) {
   char *line = NULL;
   size_t size = 0;
   record answer = {0};
-  const tune_workload none = {{0}, 0, 0, 0}, *workload = w < g->nworkloads ? &g->workloads[w] : &none;
+  const tune_workload none = {{0}, {0}, 0, 0, 0}, *workload = w < g->nworkloads ? &g->workloads[w] : &none;
   FILE *out = c->winner >= 0 ? open_memstream(&line, &size) : NULL;
   if (!out)
     return;
@@ -329,9 +329,9 @@ static int run_all(session *s) {
   if (as_json)
     report_json(&s->plan, client_device(s->client), seconds, client_restarts(s->client));
   else
-    printf("%d groups in %.1f s, %d worker%s started anew; tables in %s\n", s->plan.count, seconds,
-           client_restarts(s->client), client_restarts(s->client) == 1 ? "" : "s",
-           s->tables ? s->tables : qkv_tuned_path(s->engine));
+    printf("%d group%s in %.1f s, %d worker%s started anew; tables in %s\n", s->plan.count,
+           s->plan.count == 1 ? "" : "s", seconds, client_restarts(s->client),
+           client_restarts(s->client) == 1 ? "" : "s", s->tables ? s->tables : qkv_tuned_path(s->engine));
   return code;
 }
 

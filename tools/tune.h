@@ -33,7 +33,7 @@ typedef struct tune_settings {
 } tune_settings;
 
 typedef struct tune_workload {
-  char name[64];
+  char name[64], bucket[QKV_BUCKET_TEXT]; /* workloads of one bucket share an entry of the tables */
   int64_t batch, len_q, len_k;
 } tune_workload;
 
@@ -43,6 +43,7 @@ enum { TUNE_WORKLOADS = 32 };
 typedef struct tune_timing {
   double model; /* seconds that the model expects; 0: it was not asked */
   bool wanted;  /* among the best of the model, the default or the incumbent of this workload */
+  bool refused; /* the candidate has no kernel for these sizes */
   bool finalist;
   double seconds, low, high; /* median, 10th and 90th percentile of the last round */
   int samples;
@@ -69,7 +70,6 @@ typedef struct tune_choice {
 typedef struct tune_group {
   const char *path;
   char name[64], phase[16], hash[17]; /* hash: of the canonical spec */
-  int64_t most_q;                     /* queries of a workload at most */
   bool aligned;                       /* rows are multiples of 16 bytes */
   int nworkloads;
   tune_workload workloads[TUNE_WORKLOADS];
@@ -95,10 +95,16 @@ void plan_free(tune_plan *plan);
 int plan_candidates(tune_group *g, tune_client *client, const tune_settings *settings);
 /* The index of a candidate, added when it is new; -1: out of memory. */
 int plan_candidate(tune_group *g, const char *family, const char *schedule);
+/* Whether it is a default or an incumbent: without them there is nothing to compare with. */
+bool plan_needs(const tune_group *g, int candidate);
 /* Takes a candidate out of the race. */
 void candidate_drop(tune_candidate *c, const char *status, const char *reason);
 static inline bool candidate_alive(const tune_candidate *c) {
   return !c->status[0];
+}
+/* Whether it is in the race on a workload. */
+static inline bool candidate_runs(const tune_candidate *c, int w) {
+  return candidate_alive(c) && !c->on[w].refused;
 }
 /* Seconds that a group may take: a rough figure, from what the model expects. */
 double plan_seconds(const tune_group *g, const tune_settings *settings);

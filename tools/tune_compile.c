@@ -6,12 +6,16 @@
 
 #include "tune.h"
 
+/* What the worker's checks are held against (tune_inputs.h). */
+enum { NAIVE = -1 };
+
 typedef struct pool {
   qkv_engine *engine;
   qkv_spec *spec;
   tune_group *group;
   double deadline;
-  int next, done, alive;
+  int *order; /* of candidates, NAIVE among them: what cannot be done without first */
+  int count, needed, next, done;
   pthread_mutex_t lock;
 } pool;
 
@@ -65,46 +69,65 @@ static void compile_one(const pool *p, tune_candidate *c) {
     drop_for_error(c, "compile");
 }
 
-static bool is_due(const tune_candidate *c) {
-  return candidate_alive(c) && !c->key[0];
+/* An op for calls of any size: so checks prepare it. */
+static void compile_naive(const pool *p) {
+  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  qkv_build_report report = {.size = sizeof report};
+  o.family = "attention_naive";
+  qkv_build(p->engine, p->spec, &o, &report); /* a spec that it cannot do is checked without it */
+  qkv_string_free(report.notes);
+  qkv_string_free(report.advisories);
+}
+
+static void compile_nth(pool *p, int n) {
+  const int candidate = p->order[n];
+  if (candidate == NAIVE)
+    compile_naive(p);
+  else if (n >= p->needed && p->deadline > 0 && cli_seconds() > p->deadline)
+    candidate_drop(&p->group->candidates[candidate], "skipped", "no time was left to compile it");
+  else
+    compile_one(p, &p->group->candidates[candidate]);
 }
 
 static void *compile_some(void *user) {
   pool *p = user;
   for (;;) {
     pthread_mutex_lock(&p->lock);
-    while (p->next < p->group->count && !is_due(&p->group->candidates[p->next]))
-      p->next++;
-    const int n = p->next < p->group->count ? p->next++ : -1;
+    const int n = p->next < p->count ? p->next++ : -1;
     if (n >= 0)
-      report_step(p->group, "compiling", p->done, p->alive, 0.4 * p->done / p->alive);
+      report_step(p->group, "compiling", p->done, p->count, 0.4 * p->done / p->count);
     pthread_mutex_unlock(&p->lock);
     if (n < 0)
       return NULL;
-    if (p->deadline > 0 && cli_seconds() > p->deadline)
-      candidate_drop(&p->group->candidates[n], "skipped", "no time was left to compile it");
-    else
-      compile_one(p, &p->group->candidates[n]);
+    compile_nth(p, n);
     pthread_mutex_lock(&p->lock);
     p->done++;
     pthread_mutex_unlock(&p->lock);
   }
 }
 
-/* Defaults are compiled first: without them there is nothing to compare with. */
-static void compile_defaults(pool *p) {
-  for (int w = 0; w <= p->group->nworkloads; w++) {
-    const int some[] = {p->group->choices[w].default_candidate, p->group->choices[w].incumbent};
-    for (int n = 0; n < 2; n++) {
-      tune_candidate *c = some[n] >= 0 ? &p->group->candidates[some[n]] : NULL;
-      if (!c || !candidate_alive(c) || c->key[0])
-        continue;
-      compile_one(p, c);
-      if (!strcmp(c->status, "rejected")) { /* it is what runs without tuning, however fast that is */
-        cli_warning("%s %s: of the schedule in use %s", p->group->name, p->group->phase, c->reason);
-        c->status[0] = 0;
-      }
-    }
+/* Defaults and incumbents first, for without them there is nothing to compare with. */
+static void put_in_order(pool *p, const tune_settings *s) {
+  const tune_group *g = p->group;
+  for (int n = 0; n < g->count; n++)
+    if (plan_needs(g, n))
+      p->order[p->count++] = n;
+  if (!s->emulated && !strcmp(g->phase, "prefill"))
+    p->order[p->count++] = NAIVE;
+  p->needed = p->count;
+  for (int n = 0; n < g->count; n++)
+    if (!plan_needs(g, n))
+      p->order[p->count++] = n;
+}
+
+/* What runs without tuning stays in the race, however slow the compiler says it is. */
+static void keep_needed(tune_group *g) {
+  for (int n = 0; n < g->count; n++) {
+    tune_candidate *c = &g->candidates[n];
+    if (!plan_needs(g, n) || strcmp(c->status, "rejected") != 0)
+      continue;
+    cli_warning("%s %s: of the schedule in use %s", g->name, g->phase, c->reason);
+    c->status[0] = 0;
   }
 }
 
@@ -113,20 +136,21 @@ void compile_candidates(qkv_engine *engine, tune_group *g, const tune_settings *
   pool p = {.engine = engine, .group = g, .deadline = deadline, .lock = PTHREAD_MUTEX_INITIALIZER};
   pthread_t others[MOST];
   int started = 0;
-  if (qkv_spec_load(engine, g->path, &p.spec) != QKV_OK) {
+  p.order = calloc((size_t)g->count + 1, sizeof *p.order);
+  if (!p.order || qkv_spec_load(engine, g->path, &p.spec) != QKV_OK) {
     for (int n = 0; n < g->count; n++)
       drop_for_error(&g->candidates[n], "compile");
+    free(p.order);
     return;
   }
-  compile_defaults(&p);
-  for (int n = 0; n < g->count; n++)
-    p.alive += is_due(&g->candidates[n]);
-  while (p.alive > 1 && started + 1 < s->jobs && started < MOST - 1 && started + 1 < p.alive &&
+  put_in_order(&p, s);
+  while (started + 1 < s->jobs && started < MOST - 1 && started + 1 < p.count &&
          pthread_create(&others[started], NULL, compile_some, &p) == 0)
     started++;
-  if (p.alive)
-    compile_some(&p);
+  compile_some(&p);
   for (int n = 0; n < started; n++)
     pthread_join(others[n], NULL);
+  keep_needed(g);
   qkv_spec_free(p.spec);
+  free(p.order);
 }

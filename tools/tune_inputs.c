@@ -10,7 +10,7 @@
 /* FLOPs of a checked problem: of the f64 reference, of attention_naive on a GPU, of the emulator. */
 #define REFERENCE_FLOPS 6e8
 #define NAIVE_FLOPS 3e10
-#define EMULATED_FLOPS 2e7
+#define EMULATED_FLOPS 5e6
 
 static int start_problem(problem *p, qkv_engine *engine, qkv_spec *spec) {
   memset(p, 0, sizeof *p);
@@ -155,7 +155,7 @@ void tune_check_run(tune_check *c, const qkv_limits *choice, qkv_status *status,
 
 /* ---- Workloads ---- */
 
-enum { MOST_COPIES = 32, BLOCK = 500009 };
+enum { MOST_COPIES = 128, BLOCK = 500009 };
 
 /* A tensor on the device that no table lists: memory of its own, filled again and again with a block of numbers. */
 static qkv_status add_tensor(tune_inputs *in, problem_slot slot, qkv_dtype dtype, const void *block, qkv_tensor *out) {

@@ -95,8 +95,8 @@ static int spec_hash(const qkv_spec *spec, char out[17]) {
 }
 
 /* The group of a phase, if it has workloads. */
-static void make_group(const char *path, const qkv_spec_info *info, const char *hash, const char *phase,
-                       const tune_workload *workloads, int count, tune_group *g) {
+static void make_group(const char *path, const qkv_spec *spec, const qkv_spec_info *info, const char *hash,
+                       const char *phase, const tune_workload *workloads, int count, tune_group *g) {
   memset(g, 0, sizeof *g);
   g->path = path;
   g->aligned = tune_rows_aligned(info);
@@ -105,8 +105,9 @@ static void make_group(const char *path, const qkv_spec_info *info, const char *
   snprintf(g->hash, sizeof g->hash, "%s", hash);
   for (int n = 0; n < count; n++)
     if (is_decode(&workloads[n]) == !strcmp(phase, "decode")) {
-      g->workloads[g->nworkloads++] = workloads[n];
-      g->most_q = workloads[n].len_q > g->most_q ? workloads[n].len_q : g->most_q;
+      tune_workload *w = &g->workloads[g->nworkloads++];
+      *w = workloads[n];
+      qkv_tuned_bucket(spec, phase, w->batch, w->len_q, w->len_k, w->bucket);
     }
   for (int n = 0; n <= TUNE_WORKLOADS; n++)
     g->choices[n] = (tune_choice){.winner = -1, .incumbent = -1, .default_candidate = -1};
@@ -130,7 +131,7 @@ static int add_spec(qkv_engine *engine, const char *path, const tune_settings *s
   for (int n = 0; n < 2 && !code; n++) {
     if (s->phase && strcmp(s->phase, phases[n]) != 0)
       continue;
-    make_group(path, &info, hash, phases[n], workloads, count, &plan->groups[plan->count]);
+    make_group(path, spec, &info, hash, phases[n], workloads, count, &plan->groups[plan->count]);
     plan->count += plan->groups[plan->count].nworkloads > 0;
   }
   qkv_spec_free(spec);
@@ -212,6 +213,13 @@ int plan_candidate(tune_group *g, const char *family, const char *schedule) {
   return c->family && c->schedule ? g->count++ : -1;
 }
 
+bool plan_needs(const tune_group *g, int candidate) {
+  for (int w = 0; w <= g->nworkloads; w++)
+    if (g->choices[w].default_candidate == candidate || g->choices[w].incumbent == candidate)
+      return true;
+  return false;
+}
+
 /* The model's list of one workload. */
 typedef struct ranking {
   int count, capacity;
@@ -242,7 +250,8 @@ static void add_row(const record *item, void *user) {
   r->count++;
 }
 
-/* A question about a workload; w NULL: about maxima that are not declared, for which the model takes the first one. */
+/* A question about a workload; w NULL: about maxima that are not declared, of which the model looks at the first one.
+ */
 static char *question(const tune_group *g, const char *ask, const tune_workload *w, const tune_settings *s, int most) {
   char *text = NULL;
   size_t size = 0;
@@ -256,6 +265,9 @@ static char *question(const tune_group *g, const char *ask, const tune_workload 
   record_put_number(&r, "batch", w ? (double)w->batch : 0);
   record_put_number(&r, "q", w ? (double)w->len_q : 0);
   record_put_number(&r, "kv", w ? (double)w->len_k : 0);
+  const tune_workload *modelled = w ? w : &g->workloads[0];
+  record_put_numbers(&r, "sizes", (double[]){(double)modelled->batch, (double)modelled->len_q, (double)modelled->len_k},
+                     3);
   record_put_number(&r, "effort", s->effort);
   record_put_number(&r, "most", most);
   record_close(&r);

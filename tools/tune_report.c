@@ -122,8 +122,8 @@ void report_plan(const tune_plan *plan, const tune_settings *s) {
   }
   table_print(&t, stdout);
   table_free(&t);
-  printf("\n%d groups, %s by estimate, with %d compilers at once\n", plan->count, format_seconds(text, seconds),
-         s->jobs);
+  printf("\n%d group%s, %s by estimate, with %d compilers at once\n", plan->count, plan->count == 1 ? "" : "s",
+         format_seconds(text, seconds), s->jobs);
 }
 
 /* ---- JSON ---- */

@@ -48,8 +48,26 @@ static record_writer begin_question(FILE *out, const search *s, const char *ask)
   return r;
 }
 
-/* Whether the candidate is right: drops it when it is not. */
-static void check(search *s, tune_candidate *c) {
+/* What a failure on a workload means: a candidate that has no kernel for its sizes is out there alone, any other is out
+ * of the race, and so is one that is left without a workload. */
+static void fail_on(tune_group *g, tune_candidate *c, int w, const char *status, const char *reason) {
+  bool runs = false;
+  c->on[w].refused = true;
+  for (int v = 0; v < g->nworkloads; v++)
+    runs |= !c->on[v].refused;
+  if (strcmp(status, "error") != 0 || !runs)
+    candidate_drop(c, status, reason);
+}
+
+/* Queries of a check for a workload: those of decode, which choose tiles; one length for all of prefill. */
+static int64_t checked_queries(const tune_group *g, int w) {
+  return strcmp(g->phase, "decode") ? 0 : g->workloads[w].len_q;
+}
+
+/* The check of a workload, and of all others that have as many queries. */
+static void check_on(search *s, tune_candidate *c, int w) {
+  tune_group *g = s->group;
+  const int64_t queries = checked_queries(g, w);
   char *line = NULL, name[256];
   size_t size = 0;
   record answer = {0};
@@ -59,16 +77,27 @@ static void check(search *s, tune_candidate *c) {
   record_writer r = begin_question(out, s, "check");
   record_put(&r, "family", c->family);
   record_put(&r, "schedule", c->schedule);
-  record_put_number(&r, "q", (double)s->group->most_q);
+  record_put_number(&r, "q", (double)queries);
   record_close(&r);
   fclose(out);
-  snprintf(name, sizeof name, "check %s %s %s q=%lld %s", s->group->name, s->group->hash, s->group->phase,
-           (long long)s->group->most_q, c->key);
+  snprintf(name, sizeof name, "check %s %s %s q=%lld %s", g->name, g->hash, g->phase, (long long)queries, c->key);
   client_ask_once(s->client, name, line, s->settings->limit, &answer);
-  if (!answer_is(&answer, "ok"))
-    candidate_drop(c, record_text(&answer, "status"), record_text(&answer, "reason"));
+  for (int v = w; v < g->nworkloads && !answer_is(&answer, "ok"); v++)
+    if (checked_queries(g, v) == queries && candidate_runs(c, v))
+      fail_on(g, c, v, record_text(&answer, "status"), record_text(&answer, "reason"));
   record_free(&answer);
   free(line);
+}
+
+/* Whether the candidate is right, on everything that it may be timed on. */
+static void check(search *s, tune_candidate *c) {
+  for (int w = 0; w < s->group->nworkloads && candidate_alive(c); w++) {
+    bool done = false;
+    for (int v = 0; v < w; v++)
+      done |= checked_queries(s->group, v) == checked_queries(s->group, w);
+    if (!done)
+      check_on(s, c, w);
+  }
 }
 
 /* The question for a field, and its name in the journal: both freed by the caller. */
@@ -144,13 +173,13 @@ static bool ask_time(search *s, int w, field *f, double sample_seconds, double w
   return ok;
 }
 
-/* One candidate by itself; drops it when it fails. */
+/* One candidate by itself; it leaves when it fails. */
 static bool time_alone(search *s, int w, int candidate, int samples, double warm_up, double *seconds) {
   field f = {.count = 1, .taken = samples, .candidates = {candidate}};
   char status[16], *reason = NULL;
   const bool ok = ask_time(s, w, &f, s->settings->amount.sample_seconds / 2, warm_up, status, &reason);
   if (!ok)
-    candidate_drop(&s->group->candidates[candidate], status, reason);
+    fail_on(s->group, &s->group->candidates[candidate], w, status, reason);
   else if (seconds)
     memcpy(seconds, f.seconds, (size_t)samples * sizeof *seconds);
   free(reason);
@@ -158,10 +187,10 @@ static bool time_alone(search *s, int w, int candidate, int samples, double warm
   return ok;
 }
 
-static void remove_dropped(const tune_group *g, field *f) {
+static void remove_failed(const tune_group *g, int w, field *f) {
   int kept = 0;
   for (int n = 0; n < f->count; n++)
-    if (candidate_alive(&g->candidates[f->candidates[n]]))
+    if (candidate_runs(&g->candidates[f->candidates[n]], w))
       f->candidates[kept++] = f->candidates[n];
   f->count = kept;
 }
@@ -177,26 +206,19 @@ static bool time_turns(search *s, int w, field *f, double sample_seconds) {
       return true;
     for (int n = 0; n < f->count; n++)
       time_alone(s, w, f->candidates[n], f->taken + attempt + 1, WARM_UP, NULL); /* other samples: another question */
-    remove_dropped(s->group, f);
+    remove_failed(s->group, w, f);
   }
   return false;
 }
 
 /* ---- Stages ---- */
 
-static bool is_needed(const tune_group *g, int candidate) {
-  for (int w = 0; w <= g->nworkloads; w++)
-    if (g->choices[w].default_candidate == candidate || g->choices[w].incumbent == candidate)
-      return true;
-  return false;
-}
-
 static void check_all(search *s) {
   tune_group *g = s->group;
   for (int needed = 1; needed >= 0; needed--)
     for (int n = 0; n < g->count; n++) {
       tune_candidate *c = &g->candidates[n];
-      if (!candidate_alive(c) || is_needed(g, n) != (needed == 1))
+      if (!candidate_alive(c) || plan_needs(g, n) != (needed == 1))
         continue;
       report_step(g, "checking", n, g->count, 0.4 + 0.1 * n / g->count);
       if (!needed && late(s->race_deadline))
@@ -214,9 +236,9 @@ static int place_of(const field *f, int candidate) {
   return -1;
 }
 
-static void add_racer(const tune_group *g, field *f, int candidate) {
+static void add_racer(const tune_group *g, int w, field *f, int candidate) {
   if (candidate >= 0 && f->count < MOST_RACERS && place_of(f, candidate) < 0 &&
-      candidate_alive(&g->candidates[candidate]))
+      candidate_runs(&g->candidates[candidate], w))
     f->candidates[f->count++] = candidate;
 }
 
@@ -225,11 +247,11 @@ static void first_round(search *s, int w, field *f) {
   tune_group *g = s->group;
   const int samples = s->settings->amount.first_samples;
   field all = {0};
-  add_racer(g, &all, g->choices[w].incumbent);
-  add_racer(g, &all, g->choices[w].default_candidate);
+  add_racer(g, w, &all, g->choices[w].incumbent);
+  add_racer(g, w, &all, g->choices[w].default_candidate);
   for (int n = 0; n < g->count; n++)
     if (g->candidates[n].on[w].wanted)
-      add_racer(g, &all, n);
+      add_racer(g, w, &all, n);
   f->taken = samples;
   f->seconds = calloc((size_t)all.count * (size_t)samples + 1, sizeof *f->seconds);
   for (int n = 0; n < all.count && f->seconds; n++) {
@@ -260,7 +282,7 @@ static void mark_finalists(tune_group *g, int w, const field *f, int most) {
     int best = -1;
     for (int n = 0; n < f->count; n++) {
       const tune_timing *on = &g->candidates[f->candidates[n]].on[w];
-      if (candidate_alive(&g->candidates[f->candidates[n]]) && !on->finalist &&
+      if (candidate_runs(&g->candidates[f->candidates[n]], w) && !on->finalist &&
           (best < 0 || on->seconds < g->candidates[best].on[w].seconds))
         best = f->candidates[n];
     }
@@ -290,106 +312,148 @@ static void race(search *s, int w) {
 
 /* ---- Choice ---- */
 
-static void set_choice(tune_choice *choice, int winner, double gain) {
-  choice->winner = winner;
-  choice->gain = gain;
-}
-
 /* The incumbent when it is in the race; the default in its place. */
 static int incumbent_place(const tune_choice *choice, const field *f) {
   const int place = place_of(f, choice->incumbent);
   return place >= 0 ? place : place_of(f, choice->default_candidate);
 }
 
-static const double *row(const field *f, int place) {
-  return f->seconds + (long)place * f->taken;
+static const double *row(const field *f, int candidate) {
+  return f->seconds + (long)place_of(f, candidate) * f->taken;
 }
 
-static void choose(tune_group *g, int w, const field *f) {
-  tune_choice *choice = &g->choices[w];
-  const int base = incumbent_place(choice, f), origin = place_of(f, choice->default_candidate);
-  if (base < 0 || origin < 0)
-    return;
-  const int winner = stats_select(f->seconds, f->taken, f->count, base);
-  const tune_timing *on = &g->candidates[f->candidates[winner]].on[w];
-  set_choice(choice, f->candidates[winner], -stats_compare(row(f, origin), row(f, winner), f->taken).median);
-  choice->seconds = on->seconds, choice->low = on->low, choice->high = on->high;
-  choice->default_seconds = stats_median(row(f, origin), f->taken);
-}
+/* Some of a group's workloads. */
+typedef struct workload_set {
+  int count, members[TUNE_WORKLOADS];
+} workload_set;
 
-/* Times over all workloads are geometric means. */
-static void choose_for_all(tune_group *g, const field *fields) {
-  tune_choice *choice = &g->choices[g->nworkloads];
-  const field *f = &fields[0];
-  const int base = incumbent_place(choice, f), origin = place_of(f, choice->default_candidate);
-  const size_t each = (size_t)f->count * (size_t)f->taken;
-  double *all = calloc(each * (size_t)g->nworkloads + 1, sizeof *all);
-  if (base < 0 || origin < 0 || !all) {
-    free(all);
-    return;
+/* The finals of a set of workloads as one: those who were in all of them; samples are [workloads][count][taken]. */
+static field common_field(const field *fields, const workload_set *set) {
+  const field *first = &fields[set->members[0]];
+  field common = {.taken = first->taken};
+  for (int n = 0; n < first->count; n++) {
+    bool everywhere = true;
+    for (int w = 1; w < set->count; w++)
+      everywhere &= place_of(&fields[set->members[w]], first->candidates[n]) >= 0;
+    if (everywhere)
+      common.candidates[common.count++] = first->candidates[n];
   }
-  for (int w = 0; w < g->nworkloads; w++)
-    memcpy(all + (size_t)w * each, fields[w].seconds, each * sizeof *all);
-  const int winner = stats_select_all(all, f->taken, f->count, g->nworkloads, base);
+  const size_t taken = (size_t)common.taken, each = (size_t)common.count * taken;
+  common.seconds = calloc((size_t)set->count * each + 1, sizeof *common.seconds);
+  for (int w = 0; w < set->count && common.seconds; w++)
+    for (int n = 0; n < common.count; n++)
+      memcpy(common.seconds + (size_t)w * each + (size_t)n * taken, row(&fields[set->members[w]], common.candidates[n]),
+             taken * sizeof *common.seconds);
+  return common;
+}
+
+/* What the choice means on a set of workloads: times are geometric means. */
+static void tell_times(tune_choice *choice, const field *fields, const workload_set *set) {
   double gain = 0, seconds = 0, low = 0, high = 0, default_seconds = 0;
-  for (int w = 0; w < g->nworkloads; w++) {
-    const field *here = &fields[w];
-    const tune_timing *on = &g->candidates[f->candidates[winner]].on[w];
-    gain -= stats_compare(row(here, origin), row(here, winner), f->taken).median / g->nworkloads;
-    seconds += log(on->seconds) / g->nworkloads;
-    low += log(on->low) / g->nworkloads;
-    high += log(on->high) / g->nworkloads;
-    default_seconds += log(stats_median(row(here, origin), f->taken)) / g->nworkloads;
+  for (int w = 0; w < set->count; w++) {
+    const field *f = &fields[set->members[w]];
+    const double *ours = row(f, choice->winner), *theirs = row(f, choice->default_candidate);
+    gain -= stats_compare(theirs, ours, f->taken).median / set->count;
+    seconds += log(stats_median(ours, f->taken)) / set->count;
+    low += log(stats_quantile(ours, f->taken, 0.1)) / set->count;
+    high += log(stats_quantile(ours, f->taken, 0.9)) / set->count;
+    default_seconds += log(stats_median(theirs, f->taken)) / set->count;
   }
-  set_choice(choice, f->candidates[winner], gain);
+  choice->gain = gain;
   choice->seconds = exp(seconds), choice->low = exp(low), choice->high = exp(high);
   choice->default_seconds = exp(default_seconds);
-  free(all);
 }
 
-/* Everybody who was a finalist anywhere, the defaults and the incumbents, in the order of candidates. */
-static field final_field(const tune_group *g, int samples) {
+/* Chooses by one set of workloads, and tells times of another one. */
+static void choose(tune_choice *choice, const field *fields, const workload_set *judged, const workload_set *told) {
+  field f = common_field(fields, judged);
+  const int base = incumbent_place(choice, &f);
+  if (base >= 0 && place_of(&f, choice->default_candidate) >= 0 && f.seconds) {
+    choice->winner = f.candidates[stats_select(f.seconds, f.taken, f.count, judged->count, base)];
+    tell_times(choice, fields, told);
+  }
+  free(f.seconds);
+}
+
+/* A workload's schedule is that of its bucket, in which others may be; of the `finished` ones. */
+static void choose_for(tune_group *g, int w, const field *fields, int finished) {
+  workload_set bucket = {0}, itself = {1, {w}};
+  for (int v = 0; v < finished; v++)
+    if (!strcmp(g->workloads[v].bucket, g->workloads[w].bucket))
+      bucket.members[bucket.count++] = v;
+  choose(&g->choices[w], fields, &bucket, &itself);
+}
+
+static void choose_for_all(tune_group *g, const field *fields) {
+  workload_set all = {0};
+  for (int w = 0; w < g->nworkloads; w++)
+    all.members[all.count++] = w;
+  choose(&g->choices[g->nworkloads], fields, &all, &all);
+}
+
+/* On a workload: everybody who was a finalist anywhere, the defaults and the incumbents, in the order of candidates. */
+static field final_field(const tune_group *g, int w, int samples) {
   field f = {.taken = samples};
   for (int n = 0; n < g->count; n++) {
-    bool in = is_needed(g, n);
-    for (int w = 0; w < g->nworkloads; w++)
-      in |= g->candidates[n].on[w].finalist;
+    bool in = plan_needs(g, n);
+    for (int v = 0; v < g->nworkloads; v++)
+      in |= g->candidates[n].on[v].finalist;
     if (in)
-      add_racer(g, &f, n);
+      add_racer(g, w, &f, n);
   }
   return f;
 }
 
-/* The final of all workloads. A candidate that fails in one of them is out of all: then all are run again. */
+static int count_alive(const tune_group *g) {
+  int alive = 0;
+  for (int n = 0; n < g->count; n++)
+    alive += candidate_alive(&g->candidates[n]);
+  return alive;
+}
+
+/* The finals of all workloads, of which as many are finished as it says. A candidate that is dropped in one of them
+ * must win none: then all are run again. */
+static int finish_finals(search *s, field *fields) {
+  tune_group *g = s->group;
+  int finished = 0;
+  for (int attempt = 0; attempt < RETRIES; attempt++) {
+    const int alive = count_alive(g);
+    for (finished = 0; finished < g->nworkloads; finished++) {
+      field *f = &fields[finished];
+      report_step(g, "final", finished, g->nworkloads, 0.75 + 0.25 * finished / g->nworkloads);
+      if (finished > 0 && late(s->deadline))
+        break;
+      free(f->seconds);
+      *f = final_field(g, finished, s->settings->amount.final_samples);
+      if (!time_turns(s, finished, f, s->settings->amount.sample_seconds))
+        break;
+    }
+    if (count_alive(g) == alive)
+      break;
+  }
+  return finished;
+}
+
 static void run_final(search *s) {
   tune_group *g = s->group;
   field fields[TUNE_WORKLOADS];
-  int finished = 0;
   memset(fields, 0, sizeof fields);
-  for (int attempt = 0; attempt < RETRIES; attempt++) {
-    const field all = final_field(g, s->settings->amount.final_samples);
-    bool whole = true;
-    for (finished = 0; finished < g->nworkloads && whole; finished += whole) {
-      report_step(g, "final", finished, g->nworkloads, 0.75 + 0.25 * finished / g->nworkloads);
-      free(fields[finished].seconds);
-      fields[finished] = all;
-      if (finished > 0 && late(s->deadline))
-        break;
-      whole = time_turns(s, finished, &fields[finished], s->settings->amount.sample_seconds) &&
-              fields[finished].count == all.count;
-    }
-    if (whole)
-      break;
-  }
+  const int finished = finish_finals(s, fields);
   for (int w = 0; w < finished; w++)
-    choose(g, w, &fields[w]);
+    choose_for(g, w, fields, finished);
   if (finished == g->nworkloads)
     choose_for_all(g, fields);
   else
-    snprintf(g->outcome, sizeof g->outcome, "time ran out: %d of %d workloads are tuned", finished, g->nworkloads);
+    snprintf(g->outcome, sizeof g->outcome, "%s: %d of %d workloads are tuned",
+             late(s->deadline) ? "time ran out" : "a final failed", finished, g->nworkloads);
   g->tuned = finished > 0;
   for (int w = 0; w < g->nworkloads; w++)
     free(fields[w].seconds);
+}
+
+/* Whether a candidate can be chosen for a workload; for the last choice: for some workload. */
+static bool can_be_chosen(const tune_group *g, int n, int w) {
+  return w < g->nworkloads ? candidate_runs(&g->candidates[n], w) : candidate_alive(&g->candidates[n]);
 }
 
 /* An incumbent that cannot run gives way to the default; a default that cannot leaves nothing to compare with. */
@@ -397,12 +461,12 @@ static bool settle_incumbents(tune_group *g) {
   for (int w = 0; w <= g->nworkloads; w++) {
     tune_choice *choice = &g->choices[w];
     const tune_candidate *origin = &g->candidates[choice->default_candidate];
-    if (!candidate_alive(origin)) {
-      snprintf(g->outcome, sizeof g->outcome, "the default schedule %s: %.100s", origin->status,
-               origin->reason ? origin->reason : "");
+    if (!can_be_chosen(g, choice->default_candidate, w)) {
+      snprintf(g->outcome, sizeof g->outcome, "the default schedule cannot be measured: %s: %.90s",
+               origin->status[0] ? origin->status : "no kernel for a workload", origin->reason ? origin->reason : "");
       return false;
     }
-    if (!candidate_alive(&g->candidates[choice->incumbent]))
+    if (!can_be_chosen(g, choice->incumbent, w))
       choice->incumbent = choice->default_candidate;
   }
   return true;

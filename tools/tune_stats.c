@@ -110,7 +110,7 @@ static bool slower_anywhere(const race *r, int base, int other) {
   return false;
 }
 
-int stats_select_all(const double *samples, int taken, int count, int workloads, int incumbent) {
+int stats_select(const double *samples, int taken, int count, int workloads, int incumbent) {
   const race r = {samples, taken, count, workloads};
   bool *better = calloc((size_t)count, sizeof *better);
   int fastest = -1, winner = incumbent;
@@ -134,8 +134,4 @@ int stats_select_all(const double *samples, int taken, int count, int workloads,
   }
   free(better);
   return winner;
-}
-
-int stats_select(const double *samples, int taken, int count, int incumbent) {
-  return stats_select_all(samples, taken, count, 1, incumbent);
 }

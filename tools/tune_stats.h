@@ -23,13 +23,10 @@ stats_difference stats_compare(const double *base, const double *other, int coun
  * race. Order of candidates breaks ties. Clears alive[n] of those that leave. */
 void stats_halve(const double *samples, int taken, int count, int least, int always, bool *alive);
 
-/* The winner among candidates measured in turns, samples [count][taken]: the incumbent, unless some candidate is faster
- * by more than the band; of those, the first in order that the fastest does not beat by more than two thirds of the
- * band. */
-int stats_select(const double *samples, int taken, int count, int incumbent);
-
-/* The same over several workloads at once, samples [workloads][count][taken]: differences are means over workloads of
- * the logarithms, and a candidate that is slower than the incumbent by more than the band on any workload is out. */
-int stats_select_all(const double *samples, int taken, int count, int workloads, int incumbent);
+/* The winner among candidates measured in turns on one workload or more, samples [workloads][count][taken]: the
+ * incumbent, unless some candidate is faster by more than the band, and on no workload slower by more than its band; of
+ * those, the first in order that the fastest does not beat by more than two thirds of the band. Over several workloads
+ * differences are means of the logarithms. */
+int stats_select(const double *samples, int taken, int count, int workloads, int incumbent);
 
 #endif

@@ -4,7 +4,7 @@
  * after lines of a list where there is one:
  *
  *   hello       at the start, unasked: the device
- *   candidates  of a workload, by what the model expects: a list
+ *   candidates  for declared maxima, by what the model expects of a workload, "sizes": a list
  *   find        the entry of the tables for a workload
  *   check       is a candidate right?
  *   time        candidates ("FAMILY SCHEDULE;...") on a workload, in turns: "seconds", all samples of the first, then
@@ -150,8 +150,9 @@ static int list_candidate(const qkv_candidate *c, void *user) {
 static void do_candidates(worker *w, const record *question, record_writer *out) {
   qkv_build_options o = build_options(question);
   o.family = "all"; /* that can do the spec in this phase */
-  const qkv_workload workload = {sizeof workload, "", whole(question, "batch"), whole(question, "q"),
-                                 whole(question, "kv")};
+  double sizes[3] = {0};
+  record_numbers(question, "sizes", sizes, 3);
+  const qkv_workload workload = {sizeof workload, "", (int64_t)sizes[0], (int64_t)sizes[1], (int64_t)sizes[2]};
   int left = (int)record_number(question, "most", 1);
   qkv_status status =
       qkv_candidates(w->engine, w->spec, &o, &workload,
@@ -391,7 +392,7 @@ static int run(int count, char **arguments) {
   record question = {0};
   char *line = NULL;
   size_t size = 0;
-  qkv_status status = cli_open("auto", &w.engine);
+  qkv_status status = cli_open("cuda", &w.engine);
   say_hello(&w, status);
   while (!status && !w.lost && getline(&line, &size, stdin) > 0) {
     if (!record_parse(&question, line))

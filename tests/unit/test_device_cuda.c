@@ -423,22 +423,6 @@ static void test_drivers(void **state) {
 
 static const char spec_text[] = "qkvc: 1\nname: tiny\nattention: {heads: 2, dim: 16, dtype: f16, mask: causal}\n";
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define COUNT_ALLOCATIONS
-static _Thread_local int allocations;
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *memory, size_t size);
-void *malloc(size_t size) {
-  return allocations++, __libc_malloc(size);
-}
-void *calloc(size_t count, size_t size) {
-  return allocations++, __libc_calloc(count, size);
-}
-void *realloc(void *memory, size_t size) {
-  return allocations++, __libc_realloc(memory, size);
-}
-
 /* All events of the stub are 2 ms apart: a sample of 3 calls is a third of that each. */
 static void check_measuring(const qkv_op *op, const qkv_attention_args *args) {
   double seconds[2][4];
@@ -466,6 +450,22 @@ static void check_measuring(const qkv_op *op, const qkv_attention_args *args) {
   unsetenv("QKV_STUB_CUDA");
   assert_non_null(strstr(error_message(), "contestant 0: cuGraphInstantiateWithFlags"));
   assert_true(*graphs == 0 && *streams == 0);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define COUNT_ALLOCATIONS
+static _Thread_local int allocations;
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *malloc(size_t size) {
+  return allocations++, __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size) {
+  return allocations++, __libc_calloc(count, size);
+}
+void *realloc(void *memory, size_t size) {
+  return allocations++, __libc_realloc(memory, size);
 }
 #endif
 

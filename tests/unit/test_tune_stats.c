@@ -59,7 +59,7 @@ static int runs_within(const double *truth, int count, int incumbent, double noi
   for (int run = 0; run < 1000; run++) {
     state = (uint64_t)run * 7919 + 1;
     measure(truth, count, SAMPLES, noise, samples);
-    good += truth[stats_select(samples, SAMPLES, count, incumbent)] <= best * (1 + within);
+    good += truth[stats_select(samples, SAMPLES, count, 1, incumbent)] <= best * (1 + within);
   }
   return good;
 }
@@ -83,7 +83,7 @@ static void test_incumbent_stays(void **unused) {
   for (int run = 0; run < 1000; run++) {
     state = (uint64_t)run * 104729 + 3;
     measure(truth, 8, SAMPLES, 0.01, samples);
-    kept += stats_select(samples, SAMPLES, 8, 2) == 2;
+    kept += stats_select(samples, SAMPLES, 8, 1, 2) == 2;
   }
   if (kept < 900)
     fail_msg("the incumbent stayed in %d of 1000 runs", kept);
@@ -98,15 +98,15 @@ static void test_ties_are_fixed(void **unused) {
   for (int run = 0; run < 1000; run++) {
     state = (uint64_t)run * 31 + 7;
     measure(truth, 5, SAMPLES, 0.01, samples);
-    first += stats_select(samples, SAMPLES, 5, 0) == 1;
+    first += stats_select(samples, SAMPLES, 5, 1, 0) == 1;
   }
   if (first < 900)
     fail_msg("the first of three equals won in %d of 1000 runs", first);
   measure(truth, 5, SAMPLES, 0, samples); /* without noise: always */
   for (int s = 0; s < 5 * SAMPLES; s++)
     samples[s] = truth[s / SAMPLES];
-  assert_int_equal(stats_select(samples, SAMPLES, 5, 0), 1);
-  assert_int_equal(stats_select(samples, SAMPLES, 5, 4), 4);
+  assert_int_equal(stats_select(samples, SAMPLES, 5, 1, 0), 1);
+  assert_int_equal(stats_select(samples, SAMPLES, 5, 1, 4), 4);
 }
 
 /* Rounds as the tuner has them: 3, 6, 12 samples. */
@@ -146,10 +146,10 @@ static void test_all_workloads(void **unused) {
     state = (uint64_t)run + 1000;
     for (int w = 0; w < WORKLOADS; w++)
       measure(truth[w], COUNT, SAMPLES, 0.003, samples + w * COUNT * SAMPLES);
-    const int winner = stats_select_all(samples, SAMPLES, COUNT, WORKLOADS, 0);
+    const int winner = stats_select(samples, SAMPLES, COUNT, WORKLOADS, 0);
     if (winner != 2)
       fail_msg("run %d: candidate %d won", run, winner);
-    assert_int_equal(stats_select_all(samples, SAMPLES, COUNT, WORKLOADS, 2), 2);
+    assert_int_equal(stats_select(samples, SAMPLES, COUNT, WORKLOADS, 2), 2);
   }
 }
 

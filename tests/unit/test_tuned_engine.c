@@ -794,10 +794,31 @@ static void threads_ask_at_once(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* What a tuner may ask is what the tables go by. */
+static void buckets_in_words(void **state) {
+  (void)state;
+  char words[QKV_BUCKET_TEXT];
+  static const struct {
+    const char *phase, *words;
+    int64_t batch, len_q, len_k;
+  } cases[] = {{"prefill", "b4 q4096 k4096", 3, 4096, 2049},
+               {"prefill", "any", 0, 4096, 2049},
+               {"decode", "b64 r8 k8192", 64, 4, 8192},
+               {"decode", "any", 0, 0, 0}};
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    need(qkv_tuned_bucket(subject, cases[n].phase, cases[n].batch, cases[n].len_q, cases[n].len_k, words));
+    assert_string_equal(words, cases[n].words);
+  }
+  assert_int_equal(qkv_tuned_bucket(subject, "prefill", 1, -1, 1, words), QKV_INVALID_ARGUMENT);
+  assert_int_equal(qkv_tuned_bucket(subject, "prefill", 1, 1, (int64_t)1 << 31, words), QKV_INVALID_ARGUMENT);
+  assert_int_equal(qkv_tuned_bucket(NULL, "prefill", 1, 1, 1, words), QKV_INVALID_ARGUMENT);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {TEST(prepare_takes_the_table),
                                      TEST(each_kernel_asks_for_itself),
                                      TEST(buckets_decide),
+                                     TEST(buckets_in_words),
                                      TEST(far_from_all_is_the_default),
                                      TEST(rows_are_exact),
                                      TEST(undeclared_maxima),
