@@ -322,8 +322,7 @@ typedef struct qkv_tuned_table {
   int here;            /* 2: measured on a GPU like the engine's; 1: a hint for it; 0: neither */
 } qkv_tuned_table;
 /* Calls visit for every entry of the given files, or, with files NULL, of all tables that the engine knows, in the
- * order of search; a nonzero return stops. visit must not call the engine. What is damaged is left out and said in the
- * log. */
+ * order of search; a nonzero return stops. What is damaged is left out and said in the log. */
 QKV_API qkv_status qkv_tuned_list(qkv_engine *engine, const char *const *files, int count,
                                   int (*visit)(const qkv_tuned_table *table, const qkv_tuned_entry *entry, void *user),
                                   void *user);
