@@ -46,8 +46,8 @@ static const cli_option explain_options[] = {
     {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
-/* The first option that goes with --mask and was given without it, NULL if none. Those from `from` on: sizes come
- * first, which --candidates takes, too. */
+/* The first option that goes with --mask and was given without it, NULL if none. Those from `from` on: sizes come first,
+ * which --candidates takes, too. */
 static const char *stray_option(size_t from) {
   const problem_request *r = &mask.problem;
   const struct {
@@ -96,27 +96,26 @@ static int run_explain(int count, char **arguments) {
   return code;
 }
 
-const cli_command cli_explain_command = {
-    "explain",
-    "SPEC",
-    "say which kernel would run and why",
-    "Prints the families with the reason for or against each, the schedule, "
-    "resources, how the mask is handled, and the\n"
-    "FLOPs and bytes of the workloads.\n\n"
-    "With --mask: the form that was derived from the mask, its bounds in symbols, "
-    "and what happens to every tile of one\n"
-    "head: skipped, full (no mask is evaluated) or partial; and of the partial "
-    "ones which need not have been, found by\n"
-    "asking the mask for every pair. Drawn with a character a tile, small masks "
-    "a pair.\n\n"
-    "With --candidates: the schedules that are legal and worth trying, the default "
-    "first, then those of which a model of the\n"
-    "GPU expects the fewest seconds. --family all: of every family that can.",
-    explain_options,
-    1,
-    1,
-    run_explain,
-    NULL};
+const cli_command cli_explain_command = {"explain",
+                                         "SPEC",
+                                         "say which kernel would run and why",
+                                         "Prints the families with the reason for or against each, the schedule, "
+                                         "resources, how the mask is handled, and the\n"
+                                         "FLOPs and bytes of the workloads.\n\n"
+                                         "With --mask: the form that was derived from the mask, its bounds in symbols, "
+                                         "and what happens to every tile of one\n"
+                                         "head: skipped, full (no mask is evaluated) or partial; and of the partial "
+                                         "ones which need not have been, found by\n"
+                                         "asking the mask for every pair. Drawn with a character a tile, small masks "
+                                         "a pair.\n\n"
+                                         "With --candidates: the schedules that are legal and worth trying, the default "
+                                         "first, then those of which a model of the\n"
+                                         "GPU expects the fewest seconds. --family all: of every family that can.",
+                                         explain_options,
+                                         1,
+                                         1,
+                                         run_explain,
+                                         NULL};
 
 /* ---- doctor ---- */
 

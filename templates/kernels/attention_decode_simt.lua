@@ -101,7 +101,7 @@ return {
     if #lanes == 0 then lanes = {2} end
     for tiles = 1, effort == 0 and 1 or 3 do sizes[tiles] = math.min(ceil_div(rows, tiles), 8) end
     if effort == 0 then
-      return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8}, blocks = {1, 2}}}
+      return {{tile_m = sizes, lanes = lanes, keys = {2, 4, 8}, blocks = {1, 2}}, {warps = {4, 16}}}
     end
     if effort == 1 then
       return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8, 16}, blocks = {1, 2, 3},
@@ -123,7 +123,7 @@ return {
     })
     -- Conversions beside the products; lanes without a chunk idle.
     local filled = (m.k_chunks + m.v_chunks) / (s.lanes * (m.k_steps + m.v_steps))
-    c.flops = c.flops * (1 + 1.5 / s.tile_m) / filled * (1 + 0.03 * spills)
+    c.flops = (c.flops or 0) * (1 + 1.5 / s.tile_m) / filled * (1 + 0.03 * spills)
     return c
   end,
 
