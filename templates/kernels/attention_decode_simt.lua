@@ -119,7 +119,7 @@ return {
       unit = "fma", tile_m = s.tile_m, tile_n = m.tile_n, blocks = s.blocks, dim_qk = v.dim_qk, dim_v = v.dim_v,
       shared = false, in_flight = 1.3 * s.warps * slice,
       chain = 700 + 12 * s.keys * (s.tile_m + 1) * (m.k_steps + m.v_steps),
-      workers = s.warps, reach = 0.995, exponentials = s.lanes * (1 + s.lanes / 16),
+      workers = s.warps, reach = v.layout_kv == "paged" and 0.93 or 0.995, exponentials = s.lanes * (1 + s.lanes / 16),
     })
     -- Conversions beside the products; lanes without a chunk idle.
     local filled = (m.k_chunks + m.v_chunks) / (s.lanes * (m.k_steps + m.v_steps))

@@ -145,7 +145,7 @@ return {
 
   cost = function(v, s)
     local m = layout(v, s)
-    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.97) or 1
+    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.96) or 1
     return cost.split(v, s, {
       unit = "wgmma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = 1, dim_qk = round_up(v.dim_qk, 64),
       dim_v = round_up(v.dim_v, 64), shared = true, in_flight = m.in_flight * (m.k_bytes + m.v_bytes) / 2,

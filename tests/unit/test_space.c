@@ -248,6 +248,32 @@ static void every_spec_has_candidates(void **state) {
          1e3 * timing.total / timing.calls, 1e3 * timing.most);
 }
 
+/* What the spec fixes for a phase holds for all of them, in that phase; a family that has no such value has none. */
+static void what_the_spec_fixes_stays(void **state) {
+  (void)state;
+  spec *s = fixture_spec(FIXTURE_SPEC "schedule: {prefill: {tile_n: 112, pack: 1}}\n");
+  const gen_work w = {2, 512, 512};
+  static const char *const phases[] = {"prefill", "decode"};
+  for (int p = 0; p < 2; p++) {
+    const gen_request r = {.arch = arch_find("sm_90a"), .family = "all", .phase = phases[p], .len_q = p ? 1 : 512};
+    int count, with = 0, sm80 = 0;
+    gen_candidate *list = candidates(s, &r, &w, GEN_EFFORT_DEFAULT, &count);
+    for (int n = 0; n < count; n++) {
+      if (strcmp(list[n].family, "attention_forward_sm90") == 0)
+        with += (strstr(list[n].schedule, ",tile_n=112,") && strstr(list[n].schedule, ",pack=1,")) == !p;
+      else
+        with++;
+      sm80 += strcmp(list[n].family, "attention_forward_sm80") == 0;
+    }
+    if (p == 0)
+      assert_true(with == count && count > 5 && sm80 == 0);
+    else
+      assert_true(with > 5 && sm80 > 5);
+    free(list);
+  }
+  spec_free(s);
+}
+
 /* ---- the model ---- */
 
 /* A positive number, spread over decades. */
@@ -376,6 +402,7 @@ int main(void) {
       cmocka_unit_test(faults_of_families_are_named),
       cmocka_unit_test(every_spec_has_candidates),
       cmocka_unit_test(the_same_twice),
+      cmocka_unit_test(what_the_spec_fixes_stays),
       cmocka_unit_test(the_formula),
       cmocka_unit_test(more_takes_longer),
       cmocka_unit_test(padding_costs),
