@@ -108,8 +108,8 @@ typedef struct gen_candidate {
   gen_estimate estimate;
 } gen_candidate;
 
-/* The legal schedules worth trying, each once: the default first, then those with the fewest expected seconds, ties in
- * a fixed order (space.h). The family is the request's, NULL: dispatch's choice; "all": every family that supports the
+/* The legal schedules worth trying, each once: the default first, then those with the fewest expected seconds, ties in a
+ * fixed order (space.h). The family is the request's, NULL: dispatch's choice; "all": every family that supports the
  * spec and has the phase, in one order, behind the default of dispatch's choice. *out is freed with free(). */
 gen_status gen_candidates(const spec *s, const gen_request *request, const gen_work *work, const gen_device *device,
                           int effort, gen_candidate **out, int *count, gen_error *error);
