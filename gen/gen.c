@@ -13,6 +13,7 @@
 #include "lua_bind.h"
 #include "pieces.h"
 #include "schedule.h"
+#include "template.h"
 
 /* Everything one call needs; heap-allocated, so that it survives whatever is thrown. */
 typedef struct generation {
@@ -283,6 +284,7 @@ static int render_work(lua_State *L) {
   renderer_load_pieces(&g->render);
   renderer_run(&g->render, lua_pushfstring(L, "kernels/%s.cu", g->chosen->name));
   renderer_finish(&g->render, g->kernel);
+  g->kernel->reads = g->bound.reads;
   return 0;
 }
 
@@ -312,6 +314,19 @@ void gen_kernel_free(gen_kernel *k) {
   free(k->lines);
   text_free(&k->source);
   free(k);
+}
+
+void gen_templates_digest(char out[33]) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  for (int n = 0; n < template_file_count; n++) {
+    const template_file *f = &template_files[n];
+    XXH3_128bits_update(&state, f->path, strlen(f->path) + 1);
+    XXH3_128bits_update(&state, &f->size, sizeof f->size);
+    XXH3_128bits_update(&state, f->bytes, f->size);
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  snprintf(out, 33, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }
 
 /* ---- smaller questions ---- */

@@ -33,6 +33,10 @@ typedef struct gen_line {
   int line;           /* 1-based; 0: not from a template */
 } gen_line;
 
+/* Which declared maxima of its request a rendering looked at; it is the same for all values of the others. (That a few
+ * queries make the phase "decode" is not counted: gen_is_decode tells.) */
+enum { GEN_READ_BATCH = 1, GEN_READ_LEN_Q = 2 };
+
 typedef struct gen_kernel {
   text source;
   manifest manifest;
@@ -40,7 +44,11 @@ typedef struct gen_kernel {
   gen_line *lines; /* lines[n] for output line n + 1 */
   int ntemplates;
   char **templates; /* paths */
+  unsigned reads;   /* GEN_READ_BATCH, GEN_READ_LEN_Q */
 } gen_kernel;
+
+/* 128 bits in hex of all built-in templates: the same, and kernels of the same requests are the same. */
+void gen_templates_digest(char out[33]);
 
 /* Whether the phase of a request that names none is "decode". */
 bool gen_is_decode(const gen_request *request);

@@ -56,7 +56,7 @@ static bool expects_few(const spec *s, const gen_request *request, char reason[D
                   spec_layout_name(s->layout_kv), few), false;
 }
 
-qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
+qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
                                   char reason[DISPATCH_REASON]) {
   *out = NULL;
   if (!expects_few(s, request, reason))
@@ -73,6 +73,23 @@ qkv_status dispatch_render_decode(const qkv_engine *e, const spec *s, const gen_
     return QKV_OK;
   }
   return status;
+}
+
+qkv_status dispatch_render_unaligned(qkv_engine *e, const spec *s, const gen_request *request,
+                                     const gen_kernel *aligned, gen_kernel **out) {
+  gen_request other = *request;
+  other.unaligned = true;
+  other.family = aligned->manifest.family;
+  qkv_status status = render_kernel(e, s, &other, out);
+  if (status != QKV_UNSUPPORTED)
+    return status;
+  other.family = other.schedule = NULL; /* the family takes aligned tensors only: the next one serves the others */
+  return render_kernel(e, s, &other, out);
+}
+
+void dispatch_describe(const spec *s, text *out) {
+  const spec_workload *w = few_workload(s);
+  text_printf(out, "workloads %d few %lld\n", s->nworkloads > 0, w ? (long long)w->len_q : 0LL);
 }
 
 int call_is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {

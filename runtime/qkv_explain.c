@@ -20,7 +20,7 @@ typedef struct explanation {
 } explanation;
 
 /* What an op holds beside the kernel. */
-static qkv_status gather_dispatch(const qkv_engine *e, explanation *x) {
+static qkv_status gather_dispatch(qkv_engine *e, explanation *x) {
   gen_choice choices[GEN_MAX_FAMILIES];
   int count;
   gen_error error = {0};
@@ -39,7 +39,7 @@ static qkv_status gather_dispatch(const qkv_engine *e, explanation *x) {
   return QKV_OK;
 }
 
-static qkv_status gather(const qkv_engine *e, const qkv_spec *s, const qkv_build_options *given, explanation *x) {
+static qkv_status gather(qkv_engine *e, const qkv_spec *s, const qkv_build_options *given, explanation *x) {
   const compiler_ops *compiler;
   gen_error error = {0};
   qkv_status status = build_request(e, given, &x->request, &compiler);

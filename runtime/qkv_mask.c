@@ -76,7 +76,7 @@ qkv_status qkv_visible(const qkv_spec *handle, const qkv_attention_args *given, 
 }
 
 /* Queries and keys of a tile of the kernel that would run; zero when it has no tiles. */
-static qkv_status kernel_tile(const qkv_engine *e, const spec *s, const qkv_build_options *opt, int64_t *tile_q,
+static qkv_status kernel_tile(qkv_engine *e, const spec *s, const qkv_build_options *opt, int64_t *tile_q,
                               int64_t *tile_k) {
   const compiler_ops *compiler;
   gen_request request = {0};
