@@ -39,6 +39,8 @@ typedef struct generation {
 /* ---- opening and closing ---- */
 
 static void close_generation(generation *g) {
+  if (g->request.reads)
+    *g->request.reads |= g->bound.reads;
   host_close(&g->host);
   renderer_free(&g->render);
   text_free(&g->bound.scratch);
@@ -284,7 +286,6 @@ static int render_work(lua_State *L) {
   renderer_load_pieces(&g->render);
   renderer_run(&g->render, lua_pushfstring(L, "kernels/%s.cu", g->chosen->name));
   renderer_finish(&g->render, g->kernel);
-  g->kernel->reads = g->bound.reads;
   return 0;
 }
 

@@ -25,17 +25,18 @@ typedef struct gen_request {
   int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */
   int64_t len_q;             /* the same of queries an entry */
   const char *template_path; /* directory that overrides built-in templates */
+  unsigned *reads;           /* NULL, or receives GEN_READ_* in addition to what it has, after a failure, too */
 } gen_request;
+
+/* Which declared maxima of its request an answer looked at; it is the same for all values of the others. (That a few
+ * queries make the phase "decode" is not counted: gen_is_decode tells.) */
+enum { GEN_READ_BATCH = 1, GEN_READ_LEN_Q = 2 };
 
 /* Where an output line came from. */
 typedef struct gen_line {
   int template_index; /* into templates */
   int line;           /* 1-based; 0: not from a template */
 } gen_line;
-
-/* Which declared maxima of its request a rendering looked at; it is the same for all values of the others. (That a few
- * queries make the phase "decode" is not counted: gen_is_decode tells.) */
-enum { GEN_READ_BATCH = 1, GEN_READ_LEN_Q = 2 };
 
 typedef struct gen_kernel {
   text source;
@@ -44,7 +45,6 @@ typedef struct gen_kernel {
   gen_line *lines; /* lines[n] for output line n + 1 */
   int ntemplates;
   char **templates; /* paths */
-  unsigned reads;   /* GEN_READ_BATCH, GEN_READ_LEN_Q */
 } gen_kernel;
 
 /* 128 bits in hex of all built-in templates: the same, and kernels of the same requests are the same. */

@@ -279,9 +279,8 @@ bool manifest_read(const char *bytes, size_t size, manifest *out) {
     m->schedule[0] = 0;
   if (strcmp(m->dilation, "-") == 0)
     m->dilation[0] = 0;
-  bool good = !r.bad && m->nlaunches > 0 && writes_as(m, bytes, size);
   manifest_place_fields(m); /* offsets are determined by the types; others would not have been written */
-  good = good && writes_as(m, bytes, size);
+  const bool good = !r.bad && m->nlaunches > 0 && writes_as(m, bytes, size);
   if (good)
     *out = *m;
   free(m);

@@ -57,7 +57,7 @@ typedef struct addition {
   const spec *spec;
   gen_request request;
   member members[ROLES];
-  unsigned reads;
+  unsigned reads; /* of the request's maxima, by any of the renderings */
   qkv_bundle_report report;
 } addition;
 
@@ -73,9 +73,6 @@ static qkv_status render(addition *a, bool aligned_only) {
     status = dispatch_render_unaligned(e, a->spec, &a->request, *kernels[ROLE_PRIMARY], kernels[ROLE_OTHER]);
   if (status == QKV_OK)
     status = dispatch_render_decode(e, a->spec, &a->request, kernels[ROLE_FEW], reason);
-  for (int which = 0; which < ROLES && status == QKV_OK; which++)
-    if (*kernels[which]) /* the queries of decode kernels come from the spec */
-      a->reads |= (*kernels[which])->reads & ~(which == ROLE_FEW ? (unsigned)GEN_READ_LEN_Q : 0u);
   return status;
 }
 
@@ -163,6 +160,7 @@ qkv_status qkv_bundle_add(qkv_bundle *b, const qkv_spec *s, const char *arch_nam
                 .request = limits_request(b->engine, &l),
                 .report = {.size = sizeof a.report}};
   a.request.arch = target;
+  a.request.reads = &a.reads;
   const double start = seconds_now();
   status = render(&a, l.aligned_only);
   if (status == QKV_OK)

@@ -67,7 +67,11 @@ qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_reques
   decode.dedicated = true;
   decode.len_q = w ? w->len_q : 1;
   decode.unaligned = false;
+  unsigned reads = 0; /* its queries are the spec's, not the request's */
+  decode.reads = &reads;
   qkv_status status = render_kernel(e, s, &decode, out);
+  if (request->reads)
+    *request->reads |= reads & ~(unsigned)GEN_READ_LEN_Q;
   if (status == QKV_UNSUPPORTED) {
     snprintf(reason, DISPATCH_REASON, "%s", error_message());
     return QKV_OK;
