@@ -137,6 +137,7 @@ typedef struct compiler_ops {
 } compiler_ops;
 
 extern const compiler_ops compiler_nvrtc;   /* compiler_nvrtc.c */
+extern const compiler_ops compiler_nvrtc_bare; /* without line numbers and the PTX that comes with them: for packs */
 extern const compiler_ops compiler_emulator; /* compiler_emulator.c */
 
 void image_free(device_image *image);

@@ -76,6 +76,11 @@ static qkv_status render(addition *a, bool aligned_only) {
   return status;
 }
 
+/* Line numbers take three quarters of an image, PTX that comes with them most of that. */
+static const compiler_ops *compiler_of(const qkv_engine *e) {
+  return e->compiler == &compiler_nvrtc ? &compiler_nvrtc_bare : e->compiler;
+}
+
 static qkv_status compile(addition *a) {
   qkv_engine *e = a->bundle->engine;
   qkv_status status = QKV_OK;
@@ -83,7 +88,7 @@ static qkv_status compile(addition *a) {
     member *m = &a->members[which];
     if (!m->rendered)
       continue;
-    status = build_kernel(e, e->compiler, m->rendered, 0, &m->job);
+    status = build_kernel(e, compiler_of(e), m->rendered, 0, &m->job);
     if (status != QKV_OK)
       break;
     a->report.kernels++;
