@@ -6,14 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "family.h"
 #include "lua_bind.h"
 #include "pieces.h"
 #include "schedule.h"
-#include "template.h"
+#include "variant.h"
 
 /* Everything one call needs; heap-allocated, so that it survives whatever is thrown. */
 typedef struct generation {
@@ -254,9 +251,7 @@ static void fill_manifest(lua_State *L, generation *g) {
   strcpy(m->family, g->chosen->name);
   strcpy(m->schedule, g->info.text);
   snprintf(m->arch, sizeof m->arch, "%s", g->request.arch->name);
-  XXH128_hash_t hash = XXH3_128bits(g->canonical.bytes, g->canonical.size);
-  snprintf(m->variant_hash, sizeof m->variant_hash, "%016llx%016llx", (unsigned long long)hash.high64,
-           (unsigned long long)hash.low64);
+  variant_hash_text(&g->canonical, m->variant_hash);
   for (int n = 0; n < m->nlaunches; n++)
     if (m->launches[n].block > g->request.arch->threads_per_block ||
         m->launches[n].shared_bytes > g->request.arch->shared_per_block)
@@ -315,19 +310,6 @@ void gen_kernel_free(gen_kernel *k) {
   free(k->lines);
   text_free(&k->source);
   free(k);
-}
-
-void gen_templates_digest(char out[33]) {
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  for (int n = 0; n < template_file_count; n++) {
-    const template_file *f = &template_files[n];
-    XXH3_128bits_update(&state, f->path, strlen(f->path) + 1);
-    XXH3_128bits_update(&state, &f->size, sizeof f->size);
-    XXH3_128bits_update(&state, f->bytes, f->size);
-  }
-  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
-  snprintf(out, 33, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }
 
 /* ---- smaller questions ---- */

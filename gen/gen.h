@@ -24,6 +24,7 @@ typedef struct gen_request {
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */
   int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */
   int64_t len_q;             /* the same of queries an entry */
+  int64_t len_k;             /* the same of keys; only tables of schedules go by it */
   const char *template_path; /* directory that overrides built-in templates */
   unsigned *reads;           /* NULL, or receives GEN_READ_* in addition to what it has, after a failure, too */
 } gen_request;
@@ -47,8 +48,6 @@ typedef struct gen_kernel {
   char **templates; /* paths */
 } gen_kernel;
 
-/* 128 bits in hex of all built-in templates: the same, and kernels of the same requests are the same. */
-void gen_templates_digest(char out[33]);
 
 /* Whether the phase of a request that names none is "decode". */
 bool gen_is_decode(const gen_request *request);

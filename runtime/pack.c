@@ -184,6 +184,10 @@ static const unsigned char *entry_of(const pack *p, int n) {
   return p->bytes + HEADER_SIZE + (size_t)n * ENTRY_SIZE;
 }
 
+int pack_kind_of(const pack *p, int n) {
+  return (int)pack_get(entry_of(p, n) + IN_KIND, 4);
+}
+
 int pack_at(const pack *p, int n, pack_record *out) {
   const unsigned char *entry = entry_of(p, n);
   XXH128_canonical_t sum;

@@ -26,7 +26,7 @@ enum { PACK_KEY_SIZE = 16, PACK_VERSION_SIZE = 16, PACK_DIGEST_SIZE = 33 };
 typedef struct pack_maker {
   char version[PACK_VERSION_SIZE]; /* of the generator, zero padded */
   int manifest_format;
-  char templates[PACK_DIGEST_SIZE]; /* gen_templates_digest */
+  char templates[PACK_DIGEST_SIZE]; /* template_digest */
 } pack_maker;
 
 typedef struct pack pack;
@@ -55,6 +55,7 @@ typedef struct pack_record {
 /* 1: found and verified; 0: absent; -1: there and damaged (out tells which). Only the first `digits` hexadecimal digits
  * of the key need to be equal; of several such records the first verified one is found. */
 int pack_find(const pack *p, pack_kind kind, const unsigned char key[PACK_KEY_SIZE], int digits, pack_record *out);
+int pack_kind_of(const pack *p, int n);
 /* Record n of the index: 1 when it verifies, -1 when not. */
 int pack_at(const pack *p, int n, pack_record *out);
 

@@ -98,10 +98,12 @@ typedef struct qkv_options {
                                 $QKV_EMU_GRANULE */
   int debug_checks;          /* nonzero: every call first looks at what launches cannot look at; see qkv_attention;
                                 $QKV_DEBUG_CHECKS */
+  const char *tuned_dir;     /* tables of tuned schedules; $QKV_TUNED_DIR, else "tuned" in the cache directory; "" = no
+                                tables at all, built-in ones neither: default schedules everywhere */
   const char *const *packs;  /* paths of packs, ended by NULL, searched in this order; $QKV_PACKS: paths with colons between
                                 them. One that cannot be used is a warning in the log (qkv_pack_load says it as an error) */
 } qkv_options;
-#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL}
+#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL, NULL}
 
 /* Opens a device. opt may be NULL. On failure *out is NULL and qkv_last_error(NULL) has the message. */
 QKV_API qkv_status qkv_open(const qkv_options *opt, qkv_engine **out);
@@ -215,8 +217,9 @@ typedef struct qkv_build_options {
   int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
   int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
   int64_t batch;        /* the same of batch entries */
+  int64_t len_k;        /* the same of keys; tuned tables alone go by it */
 } qkv_build_options;
-#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0, 0}
+#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0}
 
 /* The CUDA source. Free with qkv_string_free. */
 QKV_API qkv_status qkv_generate(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, char **source);
@@ -296,15 +299,46 @@ typedef struct qkv_tuned_entry {
   double default_seconds;        /* measured in turns with it */
 } qkv_tuned_entry;
 
-/* Writes a table, replacing what the file said of the same variant, family's phase and bucket; entries of others stay.
- * path NULL: DIRECTORY/GPU CLASS/SPEC NAME.yaml of the user's tables ($QKV_TUNED_DIR, else the cache directory's tuned/).
- * notes: "key: value" lines on how it was measured (clock, versions, effort), or NULL. QKV_IO names the file. */
+/* Writes a table for the engine's GPU, replacing what the file said of the same GPU, variant, phase and bucket; all
+ * else in the file stays. path NULL: DIRECTORY/GPU CLASS/SPEC NAME.yaml of the user's tables (options.tuned_dir,
+ * $QKV_TUNED_DIR, else the cache directory's tuned/). notes: "key: value" lines on how it was measured (clock,
+ * versions, effort), or NULL. The file is replaced as a whole or not at all; writers of one folder wait for each other.
+ * count 0: only sees whether all that can be done; makes the folder and nothing else.
+ * QKV_IO names the file: it cannot be written, or is of a later version, which is left as it is. What is damaged in it
+ * is kept beside it, in FILE.damaged. */
 QKV_API qkv_status qkv_tuned_write(qkv_engine *engine, const qkv_spec *spec, const char *path,
                                    const qkv_tuned_entry *entries, int count, const char *notes);
 /* The entry that qkv_prepare takes for a spec and these options (arch NULL, schedule NULL), if any: *found is 0 or 1.
  * Explains in *reason (qkv_string_free; may be NULL): which file, which bucket, or why the built-in default stays. */
 QKV_API qkv_status qkv_tuned_find(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
                                   qkv_tuned_entry *entry, int *found, char **reason);
+/* The folder of the user's tables, "" when there is none. Valid as long as the engine. */
+QKV_API const char *qkv_tuned_path(const qkv_engine *engine);
+
+/* Where an entry stands. Valid during the visit. */
+typedef struct qkv_tuned_table {
+  size_t size;
+  const char *file; /* or "built in: h200/llama3_8b.yaml" */
+  const char *spec, *variant;
+  const char *gpu, *gpu_class;
+  const char *version; /* of qkvc */
+  const char *notes;   /* "key: value" lines */
+  const char *bucket;  /* "b4 q8192 k8192" */
+  int here;            /* 2: measured on a GPU like the engine's; 1: a hint for it; 0: neither */
+} qkv_tuned_table;
+/* Calls visit for every entry of the given files, or, with files NULL, of all tables that the engine knows, in the
+ * order of search; a nonzero return stops. visit must not call the engine. What is damaged is left out and said in the
+ * log. */
+QKV_API qkv_status qkv_tuned_list(qkv_engine *engine, const char *const *files, int count,
+                                  int (*visit)(const qkv_tuned_table *table, const qkv_tuned_entry *entry, void *user),
+                                  void *user);
+/* Whether a file is a table without a fault. QKV_BAD_SPEC: the message is the full text, file:line:col; QKV_IO: it
+ * cannot be read, or is of a later version. */
+QKV_API qkv_status qkv_tuned_check(const char *file);
+/* Merges tables, of runs that shared the work, into DIRECTORY/GPU CLASS/SPEC NAME.yaml. Of two entries of one GPU,
+ * variant, phase and bucket, also where one is there already, the one stays that gained more over the default it was
+ * measured in turns with; the order of files decides nothing. Refuses, before anything is written, files with a fault. */
+QKV_API qkv_status qkv_tuned_merge(const char *directory, const char *const *files, int count);
 
 /* ---- Cache ---- */
 

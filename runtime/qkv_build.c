@@ -241,16 +241,22 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
 /* ---- The user's builds ---- */
 
 qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
-                         const compiler_ops **compiler) {
+                         const compiler_ops **compiler, bool *for_device) {
   qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
   const arch *target = e->arch;
   qkv_status status = struct_take(&o, sizeof o, given, "options");
-  if (status == QKV_OK && (o.len_q < 0 || o.batch < 0))
-    status = error_set(QKV_INVALID_ARGUMENT, "options.%s is %lld", o.len_q < 0 ? "len_q" : "batch",
-                       (long long)(o.len_q < 0 ? o.len_q : o.batch));
+  const struct {
+    const char *name;
+    int64_t value;
+  } maxima[] = {{"len_q", o.len_q}, {"batch", o.batch}, {"len_k", o.len_k}};
+  for (int n = 0; n < 3 && status == QKV_OK; n++)
+    if (maxima[n].value < 0 || maxima[n].value > INT32_MAX)
+      status = error_set(QKV_INVALID_ARGUMENT, "options.%s is %lld; it must be 0 to 2147483647", maxima[n].name,
+                         (long long)maxima[n].value);
   if (status == QKV_OK && o.arch)
     status = arch_named(o.arch, &target);
-  *compiler = o.arch ? &compiler_nvrtc : e->compiler;
+  *for_device = !o.arch;
+  *compiler = *for_device ? e->compiler : &compiler_nvrtc;
   *request = (gen_request){.arch = target,
                            .family = o.family,
                            .phase = o.phase,
@@ -258,6 +264,7 @@ qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, ge
                            .unaligned = o.unaligned != 0,
                            .batch = o.batch,
                            .len_q = o.len_q,
+                           .len_k = o.len_k,
                            .template_path = e->template_path};
   return status;
 }
@@ -265,13 +272,14 @@ qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, ge
 qkv_status qkv_generate(qkv_engine *e, const qkv_spec *s, const qkv_build_options *opt, char **source) {
   gen_request request;
   const compiler_ops *compiler;
+  bool for_device;
   gen_kernel *k;
   if (!e || !s || !source)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "source");
   *source = NULL;
-  qkv_status status = build_request(e, opt, &request, &compiler);
+  qkv_status status = build_request(e, opt, &request, &compiler, &for_device);
   if (status == QKV_OK)
-    status = render_kernel(e, s->parsed, &request, &k);
+    status = tuned_render(e, s->parsed, &request, for_device, &k, NULL);
   if (status != QKV_OK)
     return status;
   status = text_give(&k->source, source);
@@ -327,15 +335,16 @@ static qkv_status report_build(const compiler_ops *compiler, const gen_kernel *k
 qkv_status qkv_build(qkv_engine *e, const qkv_spec *s, const qkv_build_options *opt, qkv_build_report *out) {
   gen_request request;
   const compiler_ops *compiler;
+  bool for_device;
   qkv_build_report report = {.size = sizeof report};
   if (!e || !s || !out)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !s ? "spec" : "out");
   gen_kernel *k = NULL;
   build_job *job = NULL;
-  qkv_status status = build_request(e, opt, &request, &compiler);
+  qkv_status status = build_request(e, opt, &request, &compiler, &for_device);
   double start = seconds_now();
   if (status == QKV_OK)
-    status = render_kernel(e, s->parsed, &request, &k);
+    status = tuned_render(e, s->parsed, &request, for_device, &k, NULL);
   report.render_seconds = seconds_now() - start;
   if (status == QKV_OK)
     status = build_kernel(e, compiler, k, 0, &job);

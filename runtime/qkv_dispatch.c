@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "qkv_internal.h"
+#include "qkv_tuned_internal.h"
 #include "tensor_map.h"
 
 enum {
@@ -56,22 +56,26 @@ static bool expects_few(const spec *s, const gen_request *request, char reason[D
                   spec_layout_name(s->layout_kv), few), false;
 }
 
-qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
-                                  char reason[DISPATCH_REASON]) {
-  *out = NULL;
+bool dispatch_few_request(const spec *s, const gen_request *request, gen_request *few, char reason[DISPATCH_REASON]) {
   if (!expects_few(s, request, reason))
-    return QKV_OK;
+    return false;
   const spec_workload *w = few_workload(s);
-  gen_request decode = *request;
-  decode.phase = "decode";
-  decode.dedicated = true;
-  decode.len_q = w ? w->len_q : 1;
-  decode.unaligned = false;
-  unsigned reads = 0; /* its queries are the spec's, not the request's */
-  decode.reads = &reads;
-  qkv_status status = render_kernel(e, s, &decode, out);
-  if (request->reads)
-    *request->reads |= reads & ~(unsigned)GEN_READ_LEN_Q;
+  *few = *request;
+  few->phase = "decode";
+  few->dedicated = true;
+  few->len_q = w ? w->len_q : 1; /* the spec's, not the request's */
+  few->unaligned = false;
+  few->reads = NULL;
+  return true;
+}
+
+qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, bool for_device,
+                                  gen_kernel **out, char reason[DISPATCH_REASON], tuned_choice *choice) {
+  gen_request few;
+  *out = NULL;
+  if (!dispatch_few_request(s, request, &few, reason))
+    return QKV_OK;
+  qkv_status status = tuned_render(e, s, &few, for_device, out, choice);
   if (status == QKV_UNSUPPORTED) {
     snprintf(reason, DISPATCH_REASON, "%s", error_message());
     return QKV_OK;

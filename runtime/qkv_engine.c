@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "nvrtc_library.h"
-#include "qkv_internal.h"
+#include "qkv_tuned_internal.h"
 
 void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ...) {
   if (!e->log)
@@ -51,6 +51,7 @@ qkv_status options_resolve(const qkv_options *given, qkv_options *out) {
   from_environment(&out->device, "QKV_DEVICE");
   from_environment(&out->template_path, "QKV_TEMPLATE_PATH");
   from_environment(&out->arch, "QKV_ARCH");
+  from_environment(&out->tuned_dir, "QKV_TUNED_DIR");
   if (!out->device)
     out->device = "auto";
   const char *disable = getenv("QKV_DISABLE_JIT");
@@ -163,7 +164,8 @@ static qkv_status engine_fill(qkv_engine *e, const qkv_options *o) {
   describe_compiler(e);
   e->template_path = o->template_path ? strdup(o->template_path) : NULL;
   e->cache = cache_open(o->cache_dir, cache_warning, e);
-  if (!e->cache || (o->template_path && !e->template_path))
+  e->tuned = e->cache ? tuned_open(o->tuned_dir, cache_path(e->cache)) : NULL;
+  if (!e->tuned || (o->template_path && !e->template_path))
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   engine_log(e, QKV_LOG_INFO, "device %s (%s), compiler %s, cache %s", e->info.name, e->info.arch, e->info.compiler,
              *cache_path(e->cache) ? cache_path(e->cache) : "in memory only");
@@ -203,6 +205,7 @@ qkv_status qkv_open(const qkv_options *opt, qkv_engine **out) {
 void qkv_close(qkv_engine *e) {
   if (!e)
     return;
+  tuned_close(e->tuned);
   cache_close(e->cache);
   if (e->device)
     e->ops->close(e->device);

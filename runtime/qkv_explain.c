@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "qkv_internal.h"
+#include "qkv_tuned_internal.h"
 #include "qkv_pool_internal.h"
 
 typedef struct explanation {
@@ -16,16 +16,18 @@ typedef struct explanation {
   gen_schedule schedule;
   gen_kernel *few; /* for calls of few queries; NULL: there is none */
   char few_reason[DISPATCH_REASON];
+  tuned_choice tuned, few_tuned; /* where the schedules are from */
   char unaligned[MANIFEST_NAME]; /* the family for tensors that the kernel cannot take; "": it takes all */
 } explanation;
 
 /* What an op holds beside the kernel. */
-static qkv_status gather_dispatch(qkv_engine *e, explanation *x) {
+static qkv_status gather_dispatch(qkv_engine *e, bool for_device, explanation *x) {
   gen_choice choices[GEN_MAX_FAMILIES];
   int count;
   gen_error error = {0};
   gen_request unaligned = x->request;
-  qkv_status status = dispatch_render_decode(e, x->spec, &x->request, &x->few, x->few_reason);
+  qkv_status status =
+      dispatch_render_decode(e, x->spec, &x->request, for_device, &x->few, x->few_reason, &x->few_tuned);
   if (status != QKV_OK || !x->kernel->manifest.aligned16)
     return status;
   unaligned.unaligned = true;
@@ -41,8 +43,9 @@ static qkv_status gather_dispatch(qkv_engine *e, explanation *x) {
 
 static qkv_status gather(qkv_engine *e, const qkv_spec *s, const qkv_build_options *given, explanation *x) {
   const compiler_ops *compiler;
+  bool for_device;
   gen_error error = {0};
-  qkv_status status = build_request(e, given, &x->request, &compiler);
+  qkv_status status = build_request(e, given, &x->request, &compiler, &for_device);
   if (status != QKV_OK)
     return status;
   x->spec = s->parsed;
@@ -50,16 +53,20 @@ static qkv_status gather(qkv_engine *e, const qkv_spec *s, const qkv_build_optio
   every.family = NULL;
   if (gen_choices(x->spec, &every, x->choices, &x->nchoices, &error) != GEN_OK)
     return gen_failed(&error);
-  status = render_kernel(e, x->spec, &x->request, &x->kernel);
+  status = tuned_render(e, x->spec, &x->request, for_device, &x->kernel, &x->tuned);
   if (status == QKV_OUT_OF_MEMORY || status == QKV_TEMPLATE_ERROR || status == QKV_INTERNAL)
     return status;
   if (status != QKV_OK) {
     x->why = strdup(error_message());
     return x->why ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
   }
-  status = gather_dispatch(e, x);
+  status = gather_dispatch(e, for_device, x);
   if (status != QKV_OK)
     return status;
+  if (x->tuned.entry) {
+    x->request.phase = x->tuned.entry->phase;
+    x->request.schedule = x->kernel->manifest.schedule;
+  }
   x->request.family = x->kernel->manifest.family;
   gen_check_schedule(x->spec, &x->request, &x->schedule, &error); /* resources; left zero when the family cannot tell */
   return QKV_OK;
@@ -134,7 +141,7 @@ static void print_kernel(const explanation *x, text *out) {
     text_printf(out, "  workspace %s\n", m->regions[n].name);
 }
 
-/* Which of an op's kernels a call takes, and why there are so many. */
+/* Which of an op's kernels a call takes, why there are so many, and where their schedules are from. */
 static void print_dispatch(const explanation *x, text *out) {
   const char *family = x->kernel->manifest.family;
   char few[32];
@@ -146,6 +153,10 @@ static void print_dispatch(const explanation *x, text *out) {
   if (*x->unaligned)
     text_printf(out, "  %-20s %s, whatever max_len_q\n", "unaligned tensors", x->unaligned);
   text_printf(out, "  %-20s %s: %s\n", "why", x->few ? "few queries have a kernel" : "one kernel", x->few_reason);
+  text_puts(out, "schedules\n");
+  if (x->few)
+    text_printf(out, "  %-20s %s\n", few, x->few_tuned.reason);
+  text_printf(out, "  %-20s %s\n", x->few ? "other calls" : "all calls", x->tuned.reason);
 }
 
 /* Each line of `lines`, indented. */
@@ -222,6 +233,8 @@ static void json_kernel(const explanation *x, text *out) {
   json_pair(out, "arch", m->arch);
   text_puts(out, ", ");
   json_pair(out, "schedule", m->schedule);
+  text_puts(out, ", ");
+  json_pair(out, "schedule_from", x->tuned.reason);
   text_printf(out,
               ", \"aligned16\": %s, \"variant_hash\": \"%s\", \"estimate\": {\"threads\": %d, \"shared_bytes\": %lld, "
               "\"registers\": %d}, \"launches\": [",
@@ -247,6 +260,8 @@ static void json_dispatch(const explanation *x, text *out) {
     json_pair(out, "family", x->few->manifest.family);
     text_puts(out, ", ");
     json_pair(out, "schedule", x->few->manifest.schedule);
+    text_puts(out, ", ");
+    json_pair(out, "schedule_from", x->few_tuned.reason);
     text_puts(out, "}, ");
   } else {
     text_puts(out, "\"few\": null, ");

@@ -11,6 +11,7 @@
  *   qkv_debug.c      what a launch cannot look at, looked at
  *   qkv_dispatch.c   which kernels an op holds, and which a call takes
  *   qkv_pack.c, qkv_bundle.c  packs: used, made           qkv_prepare.c    many ops at once
+ *   qkv_tuned.c      schedules that were measured (qkv_tuned_internal.h)
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
 #ifndef RUNTIME_QKV_INTERNAL_H
@@ -63,6 +64,8 @@ void spec_extents(const spec *s, int n, int64_t batch, int64_t len_q, int64_t le
 
 typedef struct build_job build_job;
 typedef struct op_kernel op_kernel;
+typedef struct tuned_store tuned_store;   /* these two: qkv_tuned_internal.h */
+typedef struct tuned_choice tuned_choice;
 
 enum { ENGINE_PACKS = 64 };
 
@@ -71,6 +74,7 @@ struct qkv_engine {
   device *device;
   const compiler_ops *compiler; /* for the device */
   cache *cache;
+  tuned_store *tuned;
   qkv_device_info info;
   const arch *arch; /* what sources are generated for */
   char *template_path;
@@ -113,10 +117,10 @@ struct build_job {
   build_job *next;
 };
 
-/* The request of the user's options, and who compiles it: with an architecture of its own NVRTC, else as qkv_prepare
- * would. */
+/* The request of the user's options, and who compiles it: with an architecture of its own NVRTC, else, for_device, as
+ * qkv_prepare would. */
 qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
-                         const compiler_ops **compiler);
+                         const compiler_ops **compiler, bool *for_device);
 /* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips
  * the cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
 qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);
@@ -143,11 +147,16 @@ void bundle_maker(pack_maker *out);
 void packs_open(qkv_engine *e, const qkv_options *o);
 void packs_close(qkv_engine *e);
 /* What identifies a request: everything that decides which kernels answer it, of the maxima those that `reads` names
- * (GEN_READ_*). A key of a pack. False: out of memory. */
-bool request_key(const spec *s, const compiler_ops *compiler, const gen_request *r, unsigned reads,
+ * (GEN_READ_*). tuned: what tables of measured schedules say to it, "" when nothing. A key of a pack. False: out of
+ * memory. */
+bool request_key(const spec *s, const compiler_ops *compiler, const gen_request *r, const char *tuned, unsigned reads,
                  unsigned char key[PACK_KEY_SIZE]);
 /* The same for people, in a line: "llama3_8b nvrtc sm_90a phase=decode batch=8". */
-void request_words(const spec *s, const compiler_ops *compiler, const gen_request *r, unsigned reads, text *out);
+void request_words(const spec *s, const compiler_ops *compiler, const gen_request *r, const char *tuned, unsigned reads,
+                   text *out);
+
+/* That `tuned`: the entries of the tables for the primary kernel and for the one for few queries; NULL: none. */
+void request_tuned(const tuned_choice *primary, const tuned_choice *few, text *out);
 
 typedef struct packed_op {
   const pack *pack;
@@ -160,6 +169,12 @@ bool packs_find_op(qkv_engine *e, const spec *s, const gen_request *r, packed_op
 bool packs_find_kernel(qkv_engine *e, const char *key, pack_kernel *out);
 /* "2 packs (a.qkvpack, b.qkvpack)", "no pack". */
 void packs_describe(const qkv_engine *e, text *out);
+
+/* Renders with the schedule that a table of measured ones has for this GPU, phase and declared maxima, where neither
+ * the request nor the spec names one and the request is for the engine's own device (for_device); else, and where that
+ * schedule is not legal here, with the built-in default. Which and why: to the log, and to choice unless it is NULL. */
+qkv_status tuned_render(qkv_engine *e, const spec *s, const gen_request *request, bool for_device, gen_kernel **out,
+                        tuned_choice *choice);
 
 /* The log with every place in the generated source followed by the template line it came from and the source line.
  * notes_only: only what log_is_note keeps, with the lines that belong to it. */
@@ -220,9 +235,12 @@ enum { DISPATCH_REASON = 512 };
 /* Up to so many queries a sequence are few, for kernels of phase decode. */
 int64_t dispatch_few(const spec *s);
 /* The kernel for calls of few queries that an op of this request holds beside the others: *out stays NULL when it has
- * none. `reason` says why it has one, or none. */
-qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out,
-                                  char reason[DISPATCH_REASON]);
+ * none. `reason` says why it has one, or none; for_device and choice as for tuned_render. */
+qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, bool for_device,
+                                  gen_kernel **out, char reason[DISPATCH_REASON], tuned_choice *choice);
+/* What that kernel is asked for; false: an op has none, and `reason` says why. Its queries are the spec's, not the
+ * request's, and neither are what it reads (gen_request.reads is NULL). */
+bool dispatch_few_request(const spec *s, const gen_request *request, gen_request *few, char reason[DISPATCH_REASON]);
 /* The kernel for tensors that the rendered one (which needs aligned ones) cannot take: of its family when that can. */
 qkv_status dispatch_render_unaligned(qkv_engine *e, const spec *s, const gen_request *request,
                                      const gen_kernel *aligned, gen_kernel **out);

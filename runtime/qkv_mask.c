@@ -80,12 +80,13 @@ static qkv_status kernel_tile(qkv_engine *e, const spec *s, const qkv_build_opti
                               int64_t *tile_k) {
   const compiler_ops *compiler;
   gen_request request = {0};
+  bool for_device;
   gen_kernel *kernel = NULL;
   if (!e)
     return error_set(QKV_INVALID_ARGUMENT, "engine is NULL, and the map has no tile");
-  qkv_status status = build_request(e, opt, &request, &compiler);
+  qkv_status status = build_request(e, opt, &request, &compiler, &for_device);
   if (status == QKV_OK)
-    status = render_kernel(e, s, &request, &kernel);
+    status = tuned_render(e, s, &request, for_device, &kernel, NULL);
   if (status != QKV_OK)
     return status;
   const manifest *m = &kernel->manifest;

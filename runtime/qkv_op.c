@@ -311,13 +311,13 @@ static qkv_status make_kernels(qkv_op *op, const gen_request *request, int align
   const spec *s = op->spec->parsed;
   char reason[DISPATCH_REASON];
   gen_kernel *rendered;
-  qkv_status status = render_kernel(e, s, request, &rendered);
+  qkv_status status = tuned_render(e, s, request, true, &rendered, NULL);
   if (status != QKV_OK)
     return status;
   const bool aligned16 = rendered->manifest.aligned16;
   side_build other = {.op = op, .request = *request, .primary = rendered, .wanted = aligned16 && !aligned_only},
              few = {.op = op};
-  status = dispatch_render_decode(e, s, request, &few.rendered, reason);
+  status = dispatch_render_decode(e, s, request, true, &few.rendered, reason, NULL);
   few.wanted = few.rendered != NULL;
   if (status == QKV_OK) {
     engine_log(e, QKV_LOG_DEBUG, "%s: %s kernel for few queries: %s", s->name, few.wanted ? "a" : "no", reason);
@@ -485,6 +485,7 @@ gen_request limits_request(const qkv_engine *e, const qkv_limits *l) {
                        .schedule = l->schedule,
                        .batch = l->batch,
                        .len_q = l->len_q,
+                       .len_k = l->len_k,
                        .template_path = e->template_path};
 }
 

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "qkv_internal.h"
+#include "qkv_tuned_internal.h"
+#include "template.h"
 
 enum { SOURCE_DIGITS = 20 /* of a cache key: what the source and its options say (cache.h) */ };
 
@@ -18,6 +19,13 @@ const char *role_name(int which) {
 
 /* ---- Which packs ---- */
 
+static void report_damage(const qkv_engine *e, const pack *p, const pack_record *r) {
+  char key[CACHE_KEY_SIZE];
+  pack_key_hex(r->key, key);
+  engine_log(e, QKV_LOG_WARNING, "pack %s: record %d (%s %s) is damaged and is not used", pack_name(p), r->number,
+             pack_kind_name(r->kind), key);
+}
+
 static qkv_status refuse(pack_status status, const text *why) {
   const qkv_status statuses[] = {QKV_OK, QKV_IO, QKV_UNSUPPORTED, QKV_IO, QKV_OUT_OF_MEMORY};
   return error_set(statuses[status], "%s", why->bytes && !why->failed ? why->bytes : "out of memory");
@@ -25,7 +33,7 @@ static qkv_status refuse(pack_status status, const text *why) {
 
 void bundle_maker(pack_maker *out) {
   *out = (pack_maker){.version = GEN_VERSION, .manifest_format = MANIFEST_FORMAT};
-  gen_templates_digest(out->templates);
+  template_digest(out->templates);
 }
 
 /* Kernels of another version may want other parameters than this one binds: such a pack is refused whole. Those of other
@@ -45,9 +53,31 @@ static qkv_status check_maker(const qkv_engine *e, const pack *p) {
   return QKV_OK;
 }
 
+/* The engine's tables grow by those of the pack, which come behind the user's. */
+static qkv_status take_tables(qkv_engine *e, const pack *p) {
+  qkv_status status = QKV_OK;
+  for (int n = 0; n < pack_count(p) && status == QKV_OK; n++) {
+    pack_record r;
+    const char *name, *bytes;
+    size_t size;
+    const int valid = pack_kind_of(p, n) == PACK_TABLE ? pack_at(p, n, &r) : 0;
+    if (valid < 0)
+      report_damage(e, p, &r);
+    if (valid <= 0 || !pack_read_named(&r, &name, &bytes, &size))
+      continue;
+    text file = {0};
+    text_printf(&file, "%s: %s.yaml", pack_name(p), name);
+    status = file.failed ? error_set(QKV_OUT_OF_MEMORY, "out of memory") : tuned_add(e, file.bytes, bytes, size);
+    text_free(&file);
+  }
+  return status;
+}
+
 /* Takes p over. */
 static qkv_status add_pack(qkv_engine *e, pack *p) {
   qkv_status status = check_maker(e, p);
+  if (status == QKV_OK)
+    status = take_tables(e, p);
   pthread_mutex_lock(&e->packs_lock);
   const int count = e->npacks;
   if (status == QKV_OK && count == ENGINE_PACKS)
@@ -127,7 +157,8 @@ static void put_maximum(text *out, const char *name, int64_t value, bool matters
     text_printf(out, " %s=%lld", name, (long long)value);
 }
 
-void request_words(const spec *s, const compiler_ops *compiler, const gen_request *r, unsigned reads, text *out) {
+void request_words(const spec *s, const compiler_ops *compiler, const gen_request *r, const char *tuned, unsigned reads,
+                   text *out) {
   text_printf(out, "%s %s %s", s->name, compiler->name, r->arch->name);
   const struct {
     const char *name, *value;
@@ -139,9 +170,11 @@ void request_words(const spec *s, const compiler_ops *compiler, const gen_reques
   put_maximum(out, "len_q", r->len_q, reads & GEN_READ_LEN_Q);
   if (gen_is_decode(r) && !(reads & GEN_READ_LEN_Q))
     text_puts(out, " few");
+  if (*tuned)
+    text_puts(out, " tuned");
 }
 
-bool request_key(const spec *s, const compiler_ops *compiler, const gen_request *r, unsigned reads,
+bool request_key(const spec *s, const compiler_ops *compiler, const gen_request *r, const char *tuned, unsigned reads,
                  unsigned char key[PACK_KEY_SIZE]) {
   text t = {0};
   text_puts(&t, "request 1\n");
@@ -150,7 +183,7 @@ bool request_key(const spec *s, const compiler_ops *compiler, const gen_request 
               r->family ? r->family : "-", r->schedule ? r->schedule : "-", gen_is_decode(r));
   put_maximum(&t, "batch", r->batch, reads & GEN_READ_BATCH);
   put_maximum(&t, "len_q", r->len_q, reads & GEN_READ_LEN_Q);
-  text_puts(&t, "\n");
+  text_printf(&t, "\n%s", tuned);
   dispatch_describe(s, &t);
   for (int n = 0; n < s->nschedule; n++) {
     const spec_schedule_field *f = &s->schedule[n];
@@ -165,13 +198,6 @@ bool request_key(const spec *s, const compiler_ops *compiler, const gen_request 
 }
 
 /* ---- What is answered ---- */
-
-static void report_damage(const qkv_engine *e, const pack *p, const pack_record *r) {
-  char key[CACHE_KEY_SIZE];
-  pack_key_hex(r->key, key);
-  engine_log(e, QKV_LOG_WARNING, "pack %s: record %d (%s %s) is damaged and is not used", pack_name(p), r->number,
-             pack_kind_name(r->kind), key);
-}
 
 /* pack_find, which says what is damaged. */
 static bool find(const qkv_engine *e, const pack *p, pack_kind kind, const unsigned char key[PACK_KEY_SIZE], int digits,
@@ -214,14 +240,32 @@ static bool resolve(const qkv_engine *e, const pack *p, const pack_record *r, pa
   return out->roles & 1u << ROLE_PRIMARY;
 }
 
-bool packs_find_op(qkv_engine *e, const spec *s, const gen_request *r, packed_op *out) {
+void request_tuned(const tuned_choice *primary, const tuned_choice *few, text *out) {
+  const tuned_choice *choices[] = {primary, few};
+  for (int n = 0; n < 2; n++)
+    if (choices[n] && choices[n]->entry)
+      text_printf(out, "tuned %d %s %s %s\n", n, choices[n]->entry->phase, choices[n]->entry->family,
+                  choices[n]->entry->schedule);
+}
+
+/* What the tables say to a request on this device. */
+static bool consult_tables(qkv_engine *e, const spec *s, const gen_request *r, text *out) {
+  char reason[DISPATCH_REASON];
+  gen_request few;
+  tuned_choice primary, other;
+  const bool has_few = dispatch_few_request(s, r, &few, reason);
+  if (tuned_choose(e, s, r, &primary) != QKV_OK || (has_few && tuned_choose(e, s, &few, &other) != QKV_OK))
+    return false;
+  request_tuned(&primary, has_few ? &other : NULL, out);
+  return !out->failed;
+}
+
+static bool find_request(qkv_engine *e, const spec *s, const gen_request *r, const char *tuned, packed_op *out) {
   enum { READS = 4 }; /* every set of maxima that a recorded rendering can have looked at */
   const int count = e->npacks;
   unsigned char keys[READS][PACK_KEY_SIZE];
-  if (!count || e->template_path) /* templates of one's own are to be rendered */
-    return false;
   for (unsigned reads = 0; reads < READS; reads++)
-    if (!request_key(s, e->compiler, r, reads, keys[reads]))
+    if (!request_key(s, e->compiler, r, tuned, reads, keys[reads]))
       return false;
   for (int n = 0; n < count; n++)
     for (unsigned reads = 0; reads < READS; reads++) {
@@ -231,6 +275,15 @@ bool packs_find_op(qkv_engine *e, const spec *s, const gen_request *r, packed_op
         return true;
     }
   return false;
+}
+
+bool packs_find_op(qkv_engine *e, const spec *s, const gen_request *r, packed_op *out) {
+  if (!e->npacks || e->template_path) /* templates of one's own are to be rendered */
+    return false;
+  text tuned = {0};
+  const bool found = consult_tables(e, s, r, &tuned) && find_request(e, s, r, tuned.bytes ? tuned.bytes : "", out);
+  text_free(&tuned);
+  return found;
 }
 
 /* ---- Specs ---- */

@@ -60,7 +60,7 @@ typedef struct cli_command {
 
 /* Options that every command takes. */
 typedef struct cli_globals {
-  const char *device, *cache_dir, *template_path, *arch;
+  const char *device, *cache_dir, *template_path, *arch, *tuned_dir;
   int verbose, help;
   uint64_t emu_seed; /* an option of run only */
 } cli_globals;
@@ -70,7 +70,8 @@ extern const cli_option cli_global_options[];
 extern const int cli_command_count;
 const cli_command *cli_command_at(int n);
 extern const cli_command cli_check_command, cli_gen_command, cli_build_command, cli_run_command, cli_explain_command,
-    cli_cache_command, cli_bundle_command, cli_pack_command, cli_doctor_command, cli_schema_command, cli_completion_command;
+    cli_cache_command, cli_tuned_command, cli_bundle_command, cli_pack_command, cli_doctor_command, cli_schema_command,
+    cli_completion_command;
 
 /* ---- Options (cli_options.c) ---- */
 

@@ -16,6 +16,8 @@ const cli_option cli_global_options[] = {
     {"cache-dir", 0, CLI_TEXT, &cli_global.cache_dir, "DIR", "kernel cache; empty: memory only [$QKV_CACHE_DIR]"},
     {"template-path", 0, CLI_TEXT, &cli_global.template_path, "DIR",
      "files here override built-in templates [$QKV_TEMPLATE_PATH]"},
+    {"tuned-dir", 0, CLI_TEXT, &cli_global.tuned_dir, "DIR",
+     "tables of tuned schedules; empty: none at all [$QKV_TUNED_DIR]"},
     {"verbose", 'v', CLI_FLAG, &cli_global.verbose, NULL, "say more on standard error; twice: even more"},
     {"help", 'h', CLI_FLAG, &cli_global.help, NULL, "print this help"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};

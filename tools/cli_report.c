@@ -133,6 +133,7 @@ qkv_options cli_engine_options(const char *device) {
   options.device = device;
   options.cache_dir = cli_global.cache_dir;
   options.template_path = cli_global.template_path;
+  options.tuned_dir = cli_global.tuned_dir;
   options.arch = cli_global.arch;
   options.emu_seed = cli_global.emu_seed;
   options.log = log_message;

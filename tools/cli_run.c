@@ -282,6 +282,7 @@ static char *reproducer(const problem *p, const char *spec) {
   for (int n = 0; n < request.params.count; n++)
     append(out, "param", request.params.items[n]);
   append(out, "template-path", cli_global.template_path);
+  append(out, "tuned-dir", cli_global.tuned_dir);
   if (!isnan(tolerance))
     fprintf(out, " --tolerance %.9g", tolerance);
   fprintf(out, "%s%s", request.bits16 ? " --bf16-bits" : "", cli_kernel.unaligned ? " --unaligned" : "");

@@ -8,7 +8,8 @@ import pytest
 
 from command_line import QKVC, ROOT, needs_no_gpu
 
-COMMANDS = ["check", "gen", "build", "run", "explain", "cache", "bundle", "pack", "doctor", "schema", "completion", "version", "help"]
+COMMANDS = ["check", "gen", "build", "run", "explain", "cache", "tuned", "bundle", "pack", "doctor", "schema",
+            "completion", "version", "help"]
 
 
 def test_overview_names_every_command(qkvc):
@@ -59,6 +60,10 @@ def test_help_wins_over_missing_arguments(qkvc):
     (["run", "x.yaml", "--tolerance", "0,1"], "--tolerance takes a number"),
     (["run", "x.yaml", "--json=1"], "--json takes no value"),
     (["cache", "verfy"], "did you mean verify?"),
+    (["tuned", "marge"], "did you mean merge?"),
+    (["tuned"], "tuned needs ls|check|merge|path"),
+    (["tuned", "check"], "tuned check needs FILE"),
+    (["tuned", "merge", "x.yaml"], "merge needs -o DIR"),
     (["cache"], "cache needs ls|verify|clear|path"),
     (["completion", "fish"], "completion is there for bash"),
     (["run", "specs/minilm_l6.yaml", "--device", "none"], "device none"),

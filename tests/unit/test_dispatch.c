@@ -95,7 +95,7 @@ static void holdings_follow_the_rule(void **state) {
                                  .len_q = h->len_q};
     char reason[DISPATCH_REASON];
     gen_kernel *few;
-    need(dispatch_render_decode(engine, s->parsed, &request, &few, reason));
+    need(dispatch_render_decode(engine, s->parsed, &request, true, &few, reason, NULL));
     if (!few != !h->few || (few && strcmp(few->manifest.family, h->few)) || !strstr(reason, h->reason))
       fail_msg("%s: %s, because '%s'", h->name, few ? few->manifest.family : "none", reason);
     gen_kernel_free(few);
@@ -114,7 +114,7 @@ static void a_family_that_cannot_says_why(void **state) {
                      "qkvc: 1\nname: t\nattention: {heads: 2, dim: 24, dtype: {q: f32, kv: e4m3}}\n"
                      "layout: {q: dense, kv: padded}\n",
                      &s));
-  need(dispatch_render_decode(engine, s->parsed, &request, &few, reason));
+  need(dispatch_render_decode(engine, s->parsed, &request, true, &few, reason, NULL));
   assert_null(few);
   if (!strstr(reason, "no kernel family for decode can do 't': attention_decode_sm90: needs sm_90") ||
       !strstr(reason, "; attention_decode_sm80: attention.dtype.q: f32") ||
@@ -150,7 +150,7 @@ static void formats_have_their_families(void **state) {
              rows[n].dim, rows[n].dtype);
     need(qkv_spec_load(engine, yaml, &s));
     need(rows[n].len_q ? render_kernel(engine, s->parsed, &request, &few)
-                       : dispatch_render_decode(engine, s->parsed, &request, &few, reason));
+                       : dispatch_render_decode(engine, s->parsed, &request, true, &few, reason, NULL));
     if (!few || strcmp(few->manifest.family, rows[n].family))
       fail_msg("dim %s, dtype %s, len_q %d: %s, because '%s'", rows[n].dim, rows[n].dtype, (int)rows[n].len_q,
                few ? few->manifest.family : "none", reason);
@@ -288,6 +288,8 @@ static void explain_says(const char *rest, const char *phase, const char *want) 
   qkv_spec_free(s);
 }
 
+#define CROSS "built-in default: tables are for the engine's own device\n"
+
 static void explain_tells_which_and_why(void **state) {
   (void)state;
   explain_says(with_decode, NULL,
@@ -295,16 +297,23 @@ static void explain_tells_which_and_why(void **state) {
                "  max_len_q up to 16   attention_decode_sm90\n"
                "  other calls          attention_forward_sm90\n"
                "  unaligned tensors    attention_forward_sm80, whatever max_len_q\n"
-               "  why                  few queries have a kernel: workload speculative has 4 queries\n");
+               "  why                  few queries have a kernel: workload speculative has 4 queries\n"
+               "schedules\n"
+               "  max_len_q up to 16   " CROSS
+               "  other calls          " CROSS);
   explain_says(without_decode, NULL,
                "dispatch\n"
                "  all calls            attention_forward_sm90\n"
                "  unaligned tensors    attention_forward_sm80, whatever max_len_q\n"
-               "  why                  one kernel: no workload has 1 to 16 queries\n");
+               "  why                  one kernel: no workload has 1 to 16 queries\n"
+               "schedules\n"
+               "  all calls            " CROSS);
   explain_says("", "merge",
                "dispatch\n"
                "  all calls            attention_merge_sm80\n"
-               "  why                  one kernel: a phase was asked for: its kernels take all calls\n");
+               "  why                  one kernel: a phase was asked for: its kernels take all calls\n"
+               "schedules\n"
+               "  all calls            " CROSS);
 }
 
 int main(void) {

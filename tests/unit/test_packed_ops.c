@@ -101,6 +101,7 @@ static int begin(void **state) {
   snprintf(root, sizeof root, "/tmp/qkv-packs-XXXXXX");
   unsetenv("QKV_PACKS");
   unsetenv("QKV_TEMPLATE_PATH");
+  unsetenv("QKV_TUNED_DIR");
   return mkdtemp(root) ? 0 : -1;
 }
 
@@ -123,7 +124,14 @@ static void render_op(qkv_engine *e, const spec *s, gen_request r, gen_kernel *o
     return;
   if (out[ROLE_PRIMARY]->manifest.aligned16)
     must(dispatch_render_unaligned(e, s, &r, out[ROLE_PRIMARY], &out[ROLE_OTHER]));
-  must(dispatch_render_decode(e, s, &r, &out[ROLE_FEW], reason));
+  gen_request few;
+  unsigned few_reads = 0;
+  if (!dispatch_few_request(s, &r, &few, reason))
+    return;
+  few.reads = &few_reads;
+  if (render_kernel(e, s, &few, &out[ROLE_FEW]) != QKV_OK)
+    out[ROLE_FEW] = NULL;
+  *reads |= few_reads & ~(unsigned)GEN_READ_LEN_Q;
 }
 
 /* Two requests that a pack takes for one have the same sources: what decides a kernel is in the key. */
@@ -144,9 +152,9 @@ static void equal_keys_equal_sources(qkv_engine *e, const char *path, const char
   for (int recorded = 0; recorded < SIZES; recorded++)
     for (int n = 0; n < SIZES; n++) {
       r.batch = sizes[recorded][0], r.len_q = sizes[recorded][1];
-      assert_true(request_key(s->parsed, &compiler_nvrtc, &r, reads[recorded], keys[recorded]));
+      assert_true(request_key(s->parsed, &compiler_nvrtc, &r, "", reads[recorded], keys[recorded]));
       r.batch = sizes[n][0], r.len_q = sizes[n][1];
-      assert_true(request_key(s->parsed, &compiler_nvrtc, &r, reads[recorded], wanted));
+      assert_true(request_key(s->parsed, &compiler_nvrtc, &r, "", reads[recorded], wanted));
       if (memcmp(keys[recorded], wanted, sizeof wanted))
         continue;
       for (int which = 0; which < ROLES; which++) {
@@ -212,9 +220,9 @@ static void test_every_field_is_in_the_key(void **state) {
   for (int i = 0; i < SPECS; i++) {
     qkv_spec *s = load(e, sources[i]);
     for (int r = 0; r < REQUESTS; r++)
-      assert_true(request_key(s->parsed, &compiler_nvrtc, &requests[r], 0, keys[n++]));
+      assert_true(request_key(s->parsed, &compiler_nvrtc, &requests[r], "", 0, keys[n++]));
     if (i == 0)
-      assert_true(request_key(s->parsed, &compiler_emulator, &requests[0], 0, keys[SPECS * REQUESTS]));
+      assert_true(request_key(s->parsed, &compiler_emulator, &requests[0], "", 0, keys[SPECS * REQUESTS]));
     qkv_spec_free(s);
   }
   for (int a = 0; a <= n; a++)
@@ -344,6 +352,82 @@ static void test_missing_kernels_are_named(void **state) {
   expect_from_pack(e, s, &maxima, 3);
   qkv_close(e);
   qkv_spec_free(s);
+}
+
+/* ---- Tables of measured schedules ---- */
+
+static const char tuned_schedule[] = "tile_m=64,tile_n=32,warps=4,stages=2,q_registers=1,split_loads=0,slack=8,blocks=2";
+
+static const char *schedule_of(qkv_engine *e, const char *source, const qkv_limits *l, uint64_t renders) {
+  static char schedule[256];
+  qkv_spec *s = load(e, source);
+  qkv_op *op;
+  const uint64_t before = count(e).renders;
+  must(qkv_prepare(e, s, l, &op));
+  if (count(e).renders - before != renders)
+    fail_msg("%d sources rendered, not %d", (int)(count(e).renders - before), (int)renders);
+  snprintf(schedule, sizeof schedule, "%s", op->primary->manifest.schedule);
+  qkv_op_free(op);
+  qkv_spec_free(s);
+  return schedule;
+}
+
+static qkv_engine *open_tuned(const char *folder, const char *path) {
+  const char *const packs[] = {path, NULL};
+  qkv_options o = QKV_OPTIONS_INIT;
+  qkv_engine *e = NULL;
+  o.device = "cuda";
+  o.arch = "sm_80";
+  o.cache_dir = "";
+  o.tuned_dir = folder;
+  o.log = keep;
+  o.packs = packs;
+  log_text[0] = 0;
+  must(qkv_open(&o, &e));
+  return e;
+}
+
+/* A pack holds what tables chose when it was made, beside the default, and the tables; the tables that a process has
+ * decide which of it is taken. */
+static void test_tables_travel_along(void **state) {
+  (void)state;
+  char *folder = path_of("tuned"), *empty = path_of("empty"), *path = path_of("a.pack");
+  qkv_engine *e = open_tuned(folder, NULL);
+  qkv_spec *s = load(e, dense);
+  char before[256];
+  snprintf(before, sizeof before, "%s", schedule_of(e, dense, &maxima, 2));
+  assert_string_not_equal(before, tuned_schedule);
+  const qkv_tuned_entry entry = {.size = sizeof entry, .phase = "prefill", .family = "attention_forward_sm80",
+                                 .schedule = tuned_schedule, .workload = "w", .batch = maxima.batch,
+                                 .len_q = maxima.len_q, .len_k = maxima.len_k, .seconds = 1e-3, .low = 1e-3,
+                                 .high = 1e-3, .default_schedule = before, .default_seconds = 2e-3};
+  must(qkv_tuned_write(e, s, NULL, &entry, 1, NULL));
+  qkv_bundle *b;
+  must(qkv_bundle_open(e, &b));
+  must(qkv_bundle_add(b, s, NULL, &maxima, NULL));
+  must(qkv_bundle_write(b, path));
+  qkv_bundle_free(b);
+  qkv_spec_free(s);
+  qkv_close(e);
+  /* With the table; with the pack's alone; without any. */
+  e = open_tuned(folder, path);
+  assert_string_equal(schedule_of(e, dense, &maxima, 0), tuned_schedule);
+  qkv_close(e);
+  e = open_tuned(empty, path);
+  assert_string_equal(schedule_of(e, dense, &maxima, 0), tuned_schedule);
+  qkv_close(e);
+  e = open_tuned("", path);
+  assert_string_equal(schedule_of(e, dense, &maxima, 0), before);
+  qkv_close(e);
+  /* A newer table of the user's comes first: the pack has no such kernel. */
+  e = open_tuned(empty, path);
+  qkv_tuned_entry newer = entry;
+  newer.schedule = "tile_m=64,tile_n=64,warps=4,stages=2,q_registers=1,split_loads=0,slack=8,blocks=2";
+  s = load(e, dense);
+  must(qkv_tuned_write(e, s, NULL, &newer, 1, NULL));
+  qkv_spec_free(s);
+  assert_string_equal(schedule_of(e, dense, &maxima, 2), newer.schedule);
+  qkv_close(e);
 }
 
 /* ---- Where packs come from ---- */
@@ -657,6 +741,7 @@ int main(int argc, char **argv) {
                                      TEST(test_kernels_serve_other_requests),
                                      TEST(test_aligned_only_packs),
                                      TEST(test_missing_kernels_are_named),
+                                     TEST(test_tables_travel_along),
                                      TEST(test_moved_read_only_and_in_memory),
                                      TEST(test_the_first_pack_wins),
                                      TEST(test_the_environment_names_packs),

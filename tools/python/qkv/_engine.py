@@ -157,20 +157,22 @@ class Engine(_Handle):
     disable_jit    raise NOT_PREPARED instead of compiling
     emu_seed       order of asynchronous work on the emulator
     emu_granule    bytes of memory that a pool on the emulator maps at once; 0: 2 MiB
+    tuned_dir      directory of tables of tuned schedules; None: $QKV_TUNED_DIR, else "tuned" in the cache directory;
+                   "": no tables, default schedules everywhere
     debug_checks   every call first looks at lengths, pages and addresses, and waits for the device (qkv_attention)
     log            callable(level, text), level 1 warning 2 info 3 debug; None: logging.getLogger("qkv")
     packs          paths of packs (`qkvc bundle`), searched in this order; None: $QKV_PACKS
     """
 
     def __init__(self, device="auto", *, cache_dir=None, template_path=None, arch=None, disable_jit=False, emu_seed=0,
-                 emu_granule=0, debug_checks=False, log=None, packs=None):
+                 emu_granule=0, debug_checks=False, tuned_dir=None, log=None, packs=None):
         sink = log or _log_to_logging
         # Kept alive as long as the engine: C calls it from any thread.
         self._log = c.LogFunction(lambda level, text, user: sink(level, text.decode("utf-8", "replace")))
         options = c.Options(device=c.encode(device), cache_dir=c.encode(cache_dir),
                             template_path=c.encode(template_path), arch=c.encode(arch),
                             disable_jit=int(disable_jit), emu_seed=emu_seed, emu_granule=emu_granule,
-                            debug_checks=int(debug_checks), log=self._log)
+                            debug_checks=int(debug_checks), tuned_dir=c.encode(tuned_dir), log=self._log)
         if packs is not None:
             paths = [c.encode(path) for path in packs] + [None]
             options.packs = (ctypes.c_char_p * len(paths))(*paths)
@@ -204,6 +206,11 @@ class Engine(_Handle):
     def cache_path(self):
         """The cache directory in use, "" when the cache is memory only."""
         return c.libqkv().qkv_cache_path(self.handle).decode()
+
+    @property
+    def tuned_path(self):
+        """The directory of the user's tables of tuned schedules, "" when there is none."""
+        return c.libqkv().qkv_tuned_path(self.handle).decode()
 
     def prepare(self, spec, *, batch=0, len_q=0, len_k=0, aligned_only=False, family=None, phase=None, schedule=None):
         """All slow work: render, compile or read the cache, load. Returns an Op.
@@ -251,23 +258,24 @@ class Engine(_Handle):
         else:
             c.call("qkv_pack_load", self.handle, c.encode(pack))
 
-    def _build_options(self, arch, family, phase, schedule, unaligned):
+    def _build_options(self, arch, family, phase, schedule, unaligned, batch=0, len_q=0, len_k=0):
         return c.BuildOptions(arch=c.encode(arch), family=c.encode(family), phase=c.encode(phase),
-                              schedule=c.encode(schedule), unaligned=int(unaligned))
+                              schedule=c.encode(schedule), unaligned=int(unaligned), batch=batch, len_q=len_q,
+                              len_k=len_k)
 
-    def generate(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False):
-        """The CUDA source of one kernel, a str."""
+    def generate(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False, **maxima):
+        """The CUDA source of one kernel, a str. maxima: batch, len_q, len_k as for prepare."""
         text = c_void_p()
-        options = self._build_options(arch, family, phase, schedule, unaligned)
+        options = self._build_options(arch, family, phase, schedule, unaligned, **maxima)
         spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
         c.call("qkv_generate", self.handle, spec.handle, byref(options), byref(text))
         return c.take_string(text)
 
-    def build(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False):
+    def build(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False, **maxima):
         """Compiles one kernel for any architecture (no GPU needed) and reports: family, arch, schedule, key,
         from_cache, the seconds of render, compile and load, image_bytes, notes, advisories (a list: what the compiler
         says costs speed), and per entry registers, spills, stack, shared memory, threads and counts of advisories."""
-        options = self._build_options(arch, family, phase, schedule, unaligned)
+        options = self._build_options(arch, family, phase, schedule, unaligned, **maxima)
         report = c.BuildReport()
         spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
         c.call("qkv_build", self.handle, spec.handle, byref(options), byref(report))
@@ -285,10 +293,11 @@ class Engine(_Handle):
             for entry in report.entries[:report.nentries]]
         return result
 
-    def explain(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False, json=False):
-        """What would run and why, as text (or JSON text)."""
+    def explain(self, spec, *, arch=None, family=None, phase=None, schedule=None, unaligned=False, json=False,
+                **maxima):
+        """What would run and why, as text (or JSON text). maxima: batch, len_q, len_k as for prepare."""
         text = c_void_p()
-        options = self._build_options(arch, family, phase, schedule, unaligned)
+        options = self._build_options(arch, family, phase, schedule, unaligned, **maxima)
         spec = _as_spec(spec)  # held over the call: a spec made of text would be freed with its last name
         c.call("qkv_explain", self.handle, spec.handle, byref(options), int(json), byref(text))
         return c.take_string(text)

@@ -49,7 +49,7 @@ class _Sized(ctypes.Structure):
 class Options(_Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("cache_dir", c_char_p), ("template_path", c_char_p),
                 ("arch", c_char_p), ("disable_jit", c_int), ("emu_seed", c_uint64), ("log", LogFunction),
-                ("log_user", c_void_p), ("emu_granule", c_size_t), ("debug_checks", c_int),
+                ("log_user", c_void_p), ("emu_granule", c_size_t), ("debug_checks", c_int), ("tuned_dir", c_char_p),
                 ("packs", POINTER(c_char_p))]
 
 
@@ -84,7 +84,8 @@ class Workload(_Sized):
 
 class BuildOptions(_Sized):
     _fields_ = [("size", c_size_t), ("arch", c_char_p), ("family", c_char_p), ("phase", c_char_p),
-                ("schedule", c_char_p), ("unaligned", c_int), ("len_q", c_int64), ("batch", c_int64)]
+                ("schedule", c_char_p), ("unaligned", c_int), ("len_q", c_int64), ("batch", c_int64),
+                ("len_k", c_int64)]
 
 
 class BuildEntry(ctypes.Structure):
@@ -196,6 +197,7 @@ PROTOTYPES = {
     "qkv_build": (c_int, [c_void_p, c_void_p, POINTER(BuildOptions), POINTER(BuildReport)]),
     "qkv_explain": (c_int, [c_void_p, c_void_p, POINTER(BuildOptions), c_int, POINTER(c_void_p)]),
     "qkv_cache_path": (c_char_p, [c_void_p]),
+    "qkv_tuned_path": (c_char_p, [c_void_p]),
     "qkv_pool_open": (c_int, [c_void_p, c_void_p, POINTER(PoolOptions), POINTER(c_void_p)]),
     "qkv_pool_free": (None, [c_void_p]),
     "qkv_pool_tensors": (c_int, [c_void_p, c_int64, POINTER(Tensor), POINTER(Tensor)]),

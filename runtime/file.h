@@ -1,0 +1,24 @@
+/* file.h: small files, read and written as a whole. Errors are errno values, 0 for none. */
+#ifndef RUNTIME_FILE_H
+#define RUNTIME_FILE_H
+
+#include <stddef.h>
+
+/* The whole of a plain file of at most `most` bytes, zero-terminated and malloc'd. EFBIG: it is larger; EINVAL: it is
+ * no plain file. */
+int file_read(const char *path, size_t most, char **bytes, size_t *size);
+/* Makes the folder with its parents. */
+int file_make_folders(const char *path);
+/* The same for the folder that a file of this path stands in. */
+int file_make_parents(const char *path);
+/* Replaces a file by these bytes: written to a temporary name beside it, synchronised, renamed. Others see the old file
+ * or the new one; a failure leaves the old one and nothing else. */
+int file_replace(const char *path, const void *bytes, size_t size);
+/* Whether file_replace could work there: makes and removes an empty file beside it. */
+int file_try_replace(const char *path);
+/* Waits, for a few seconds at most, until nobody else holds the folder of this path. Returns what file_unlock takes; -1
+ * when it cannot be had (a file system without locks): go on without. No file is made for it. */
+int file_lock_folder(const char *path);
+void file_unlock(int lock);
+
+#endif
