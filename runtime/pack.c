@@ -126,7 +126,7 @@ pack_status pack_open_memory(const void *bytes, size_t size, const char *name, p
   memcpy(p->maker.version, file + AT_GENERATOR, PACK_VERSION_SIZE - 1);
   memcpy(p->maker.templates, file + AT_TEMPLATES, PACK_DIGEST_SIZE - 1);
   p->maker.manifest_format = (int)pack_get(file + AT_MANIFEST_FORMAT, 4);
-  text_clear(why);
+  text_free(why);
   *out = p;
   return PACK_OK;
 }

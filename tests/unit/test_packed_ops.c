@@ -661,7 +661,11 @@ static void test_many_with_failures(void **state) {
 static void test_start_of_forty_specs(void **state) {
   (void)state;
   enum { SPECS = 40, STARTS = 5 };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+  static const double MOST_SECONDS = 1.0; /* neither is what is shipped */
+#else
   static const double MOST_SECONDS = 0.1;
+#endif
   struct dirent **names;
   const int found = scandir(QKV_SOURCE_DIR "/specs/serving", &names, is_yaml, alphasort);
   assert_true(found >= SPECS);
