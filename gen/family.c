@@ -47,9 +47,10 @@ static void read_family(lua_State *L, family *f) {
   static const char *const keys[] = {"name",      "summary",  "order",    "min_arch", "max_arch",
                                      "phases",    "supports", "axes",     "defaults", "resources",
                                      "fallbacks", "check",    "describe", "kernel",   "yields",
-                                     NULL};
+                                     "space",     "cost",     NULL};
   static const char *const functions[] = {"supports", "defaults", "resources", "kernel",
-                                          "describe", "check",    "fallbacks", "yields"};
+                                          "describe", "check",    "fallbacks", "yields",
+                                          "space",    "cost"};
   int table = lua_gettop(L);
   read_known_keys(L, table, f->path, keys);
   read_string(L, table, f->path, "name", f->name, sizeof f->name, false);
@@ -105,8 +106,25 @@ void family_load_all(lua_State *L, family_list *list) {
 
 /* ---- calling ---- */
 
-/* Calls function `name` with what `arguments` spells: v variant, s schedule, a arch, r request. False (nothing pushed)
- * when the family has no such function. */
+static const char *argument_name(char letter) {
+  switch (letter) {
+  case 'v':
+    return "variant";
+  case 'a':
+    return "arch";
+  case 'e':
+    return "effort";
+  case 'w':
+    return "workload";
+  case 'd':
+    return "device";
+  default:
+    return "request";
+  }
+}
+
+/* Calls function `name` with what `arguments` spells: v variant, s schedule, a arch, r request, e effort, w workload, d
+ * device. False (nothing pushed) when the family has no such function. */
 static bool call(lua_State *L, const family *f, const char *name, const char *arguments, const schedule *s,
                  int results) {
   luaL_checkstack(L, 10, f->name);
@@ -120,7 +138,7 @@ static bool call(lua_State *L, const family *f, const char *name, const char *ar
     if (*p == 's')
       family_push_schedule(L, f, s);
     else
-      lua_getglobal(L, *p == 'v' ? "variant" : *p == 'a' ? "arch" : "request");
+      lua_getglobal(L, argument_name(*p));
   }
   lua_call(L, (int)strlen(arguments), results);
   return true;
@@ -251,4 +269,65 @@ void family_push_description(lua_State *L, const family *f, const schedule *s) {
     lua_newtable(L);
   if (!lua_istable(L, -1))
     luaL_error(L, "%s: describe must return a list of lines", f->path);
+}
+
+bool family_has_space(lua_State *L, const family *f) {
+  lua_rawgeti(L, LUA_REGISTRYINDEX, f->table);
+  bool has = read_function(L, -1, f->path, "space", true);
+  lua_pop(L, has ? 2 : 1);
+  return has;
+}
+
+void family_push_space(lua_State *L, const family *f, int effort) {
+  lua_pushinteger(L, effort);
+  host_set_global(L, "effort");
+  call(L, f, "space", "vare", NULL, 1);
+  if (!lua_istable(L, -1))
+    luaL_error(L, "%s: space must return a list of products", f->path);
+}
+
+/* A count of the table on top; absent: `otherwise`. */
+static double read_count(lua_State *L, const char *where, const char *key, double otherwise) {
+  double value = otherwise;
+  if (lua_getfield(L, -1, key) != LUA_TNIL) {
+    value = lua_isnumber(L, -1) ? lua_tonumber(L, -1) : -1;
+    if (!(value >= 0 && value < 1e300))
+      luaL_error(L, "%s.%s must be a number, not negative and finite", where, key);
+  }
+  lua_pop(L, 1);
+  return value;
+}
+
+bool family_cost(lua_State *L, const family *f, const schedule *s, cost_counts *out) {
+  static const char *const units[COST_UNIT_COUNT] = {[COST_WGMMA] = "wgmma", [COST_MMA] = "mma", [COST_FMA] = "fma"};
+  static const char *const keys[] = {"unit",      "flops",    "exponentials", "shared_bytes", "l2_bytes", "memory_bytes",
+                                     "in_flight", "overhead", "overlap",      "waves",        "latency",  "fixed",
+                                     NULL};
+  char where[128], unit[16];
+  int found = 0;
+  if (!call(L, f, "cost", "vsawd", s, 1))
+    return false;
+  snprintf(where, sizeof where, "%s: cost", f->path);
+  if (!lua_istable(L, -1))
+    luaL_error(L, "%s must return a table", where);
+  read_known_keys(L, -1, where, keys);
+  read_string(L, -1, where, "unit", unit, sizeof unit, false);
+  while (found < COST_UNIT_COUNT && strcmp(units[found], unit) != 0)
+    found++;
+  if (found == COST_UNIT_COUNT)
+    luaL_error(L, "%s.unit: '%s' is not wgmma, mma or fma", where, unit);
+  *out = (cost_counts){.unit = (cost_unit)found,
+                       .flops = read_count(L, where, "flops", 0),
+                       .exponentials = read_count(L, where, "exponentials", 0),
+                       .shared_bytes = read_count(L, where, "shared_bytes", 0),
+                       .l2_bytes = read_count(L, where, "l2_bytes", 0),
+                       .memory_bytes = read_count(L, where, "memory_bytes", 0),
+                       .in_flight = read_count(L, where, "in_flight", 0),
+                       .overhead = read_count(L, where, "overhead", 0),
+                       .overlap = read_count(L, where, "overlap", 1),
+                       .waves = read_count(L, where, "waves", 1),
+                       .latency = read_count(L, where, "latency", 0),
+                       .fixed = read_count(L, where, "fixed", 0)};
+  lua_pop(L, 1);
+  return true;
 }

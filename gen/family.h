@@ -51,6 +51,11 @@ int family_preferred(lua_State *L, const family *f, schedule *out, int limit);
 void family_resources(lua_State *L, const family *f, const schedule *s, gen_resources *out);
 /* The family's own legality rule, if it has one. */
 bool family_check(lua_State *L, const family *f, const schedule *s, char reason[256]);
+/* Whether the family says which schedules are worth trying; pushes its list of products for an effort. */
+bool family_has_space(lua_State *L, const family *f);
+void family_push_space(lua_State *L, const family *f, int effort);
+/* What a schedule makes the device do for the globals workload and device; false: the family does not tell. */
+bool family_cost(lua_State *L, const family *f, const schedule *s, cost_counts *out);
 /* Pushes the list of comment lines that describe the kernel. */
 void family_push_description(lua_State *L, const family *f, const schedule *s);
 /* Calls the family's kernel function, adds the fields of the spec's parameters, fills launches, fields, params_size,

@@ -10,7 +10,9 @@
 #include "lua_bind.h"
 #include "pieces.h"
 #include "schedule.h"
+#include "space.h"
 #include "variant.h"
+#include "visits.h"
 
 /* Everything one call needs; heap-allocated, so that it survives whatever is thrown. */
 typedef struct generation {
@@ -31,6 +33,10 @@ typedef struct generation {
   gen_choice *choices;
   int *count;
   gen_axis *axes;
+  visits visits;
+  const gen_device *device;
+  int effort;
+  space space;
 } generation;
 
 /* ---- opening and closing ---- */
@@ -44,6 +50,7 @@ static void close_generation(generation *g) {
   text_free(&g->canonical);
   arena_free(g->memory);
   gen_kernel_free(g->kernel);
+  space_free(&g->space);
   free(g);
 }
 
@@ -376,6 +383,74 @@ gen_status gen_check_schedule(const spec *s, const gen_request *request, gen_sch
   if (status == GEN_OK) {
     *error = (gen_error){0};
     *out = g->info;
+  }
+  close_generation(g);
+  return status;
+}
+
+/* Adds the candidates of a family beside dispatch's choice. Arguments: the generation, the family. */
+static int add_other_family(lua_State *L) {
+  generation *g = lua_touserdata(L, 1);
+  schedule_wish wish = {g->spec, g->request.arch, g->request.phase, NULL, &g->families};
+  gen_schedule info;
+  space_add_family(L, lua_touserdata(L, 2), &wish, g->device, g->effort, &g->space, &info);
+  return 0;
+}
+
+/* Those of every family that can. One that the spec's own schedule does not fit has none. */
+static void add_other_families(lua_State *L, generation *g) {
+  char reason[256];
+  for (int n = 0; n < g->families.count; n++) {
+    family *f = &g->families.items[n];
+    if (f == g->chosen || !ask(L, g, f, reason))
+      continue;
+    lua_pushcfunction(L, add_other_family);
+    lua_pushlightuserdata(L, g);
+    lua_pushlightuserdata(L, f);
+    if (lua_pcall(L, 2, 0, 0) == LUA_OK)
+      continue;
+    if (!host_raised(L, GEN_BAD_SCHEDULE))
+      lua_error(L);
+    lua_pop(L, 1);
+  }
+}
+
+static int candidates_work(lua_State *L) {
+  generation *g = lua_touserdata(L, 1);
+  const bool all = g->request.family && strcmp(g->request.family, "all") == 0;
+  if (all)
+    g->request.family = NULL;
+  prepare(L, g);
+  visits_define(&g->visits, g->device, L);
+  choose(L, g);
+  schedule_wish wish = {g->spec, g->request.arch, g->request.phase, g->request.schedule, &g->families};
+  if (!space_add_family(L, g->chosen, &wish, g->device, g->effort, &g->space, &g->info))
+    host_raise(L, GEN_BAD_SCHEDULE, "%s with %s: %s", g->chosen->name, *g->info.text ? g->info.text : "no schedule",
+               g->info.reason);
+  if (all && !g->request.schedule) /* what the request fixes are axes of its family */
+    add_other_families(L, g);
+  space_sort(&g->space, g->chosen);
+  return 0;
+}
+
+gen_status gen_candidates(const spec *s, const gen_request *request, const gen_work *work, const gen_device *device,
+                          int effort, gen_candidate **out, int *count, gen_error *error) {
+  gen_error ignored = {0};
+  error = error ? error : &ignored;
+  *out = NULL;
+  *count = 0;
+  generation *g = open_generation(s, request, error);
+  if (!g)
+    return error->status;
+  g->visits = (visits){.bound = &g->bound, .work = *work};
+  g->device = device;
+  g->effort = effort;
+  gen_status status = run(g, candidates_work, error);
+  if (status == GEN_OK) {
+    *error = (gen_error){0};
+    *out = g->space.items;
+    *count = g->space.count;
+    g->space.items = NULL;
   }
   close_generation(g);
   return status;

@@ -4,6 +4,7 @@
 #define GEN_GEN_H
 
 #include "arch.h"
+#include "cost.h"
 #include "manifest.h"
 #include "spec.h"
 #include "status.h"
@@ -96,6 +97,28 @@ typedef struct gen_schedule {
 gen_status gen_axes(const spec *s, const gen_request *request, gen_axis axes[32], int *count, gen_error *error);
 /* Checks one schedule (the request's) against the family's resource rules. */
 gen_status gen_check_schedule(const spec *s, const gen_request *request, gen_schedule *out, gen_error *error);
+
+/* ---- What could be tried ---- */
+
+enum { GEN_EFFORT_QUICK, GEN_EFFORT_DEFAULT, GEN_EFFORT_FULL };
+
+/* The call that schedules are compared on: lengths of every sequence. */
+typedef struct gen_work {
+  int64_t batch, len_q, len_k;
+} gen_work;
+
+typedef struct gen_candidate {
+  char family[MANIFEST_NAME];
+  char schedule[256]; /* complete, in axis order */
+  bool is_default;    /* what the family takes by itself */
+  gen_estimate estimate;
+} gen_candidate;
+
+/* The legal schedules worth trying, each once: the default first, then those with the fewest expected seconds, ties in a
+ * fixed order (space.h). The family is the request's, NULL: dispatch's choice; "all": every family that supports the
+ * spec and has the phase, in one order, behind the default of dispatch's choice. *out is freed with free(). */
+gen_status gen_candidates(const spec *s, const gen_request *request, const gen_work *work, const gen_device *device,
+                          int effort, gen_candidate **out, int *count, gen_error *error);
 
 /* "name: value" lines on how the mask is handled, for `explain`. */
 void gen_explain_mask(const spec *s, text *out);

@@ -144,6 +144,10 @@ void host_raise(lua_State *L, gen_status status, const char *format, ...) {
   __builtin_unreachable(); /* lua_error does not return */
 }
 
+bool host_raised(lua_State *L, gen_status status) {
+  return lua_touserdata(L, -1) == &raised_key && host_of(L)->error->status == status;
+}
+
 void host_check_memory(lua_State *L, bool failed) {
   if (failed)
     host_raise(L, GEN_NO_MEMORY, "out of memory");

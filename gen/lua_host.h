@@ -45,6 +45,8 @@ lua_host *host_of(lua_State *L);
 /* Throws with a status of its own and a message without template position. */
 _Noreturn void host_raise(lua_State *L, gen_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Whether the error value on top, which lua_pcall left, is that of a host_raise with this status. */
+bool host_raised(lua_State *L, gen_status status);
 /* Throws GEN_NO_MEMORY when `failed`: for the `failed` flag of a text. */
 void host_check_memory(lua_State *L, bool failed);
 

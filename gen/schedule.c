@@ -10,12 +10,6 @@
 
 enum { MAX_PREFERRED = 16, MAX_REGISTERS = 255 };
 
-/* Overrides by axis. */
-typedef struct overrides {
-  bool set[FAMILY_MAX_AXES];
-  int values[FAMILY_MAX_AXES];
-} overrides;
-
 /* ---- wishes ---- */
 
 static int find_axis(const family *f, const char *name) {
@@ -41,7 +35,7 @@ static _Noreturn void refuse_axis(lua_State *L, const family *f, const char *nam
   host_raise(L, GEN_BAD_SCHEDULE, "schedule: %s has no axis '%s' (%s)", f->name, name, list);
 }
 
-static void set_override(lua_State *L, const family *f, int axis, const char *value, overrides *o) {
+static void set_override(lua_State *L, const family *f, int axis, const char *value, schedule_fixed *o) {
   const gen_axis *a = &f->axes[axis];
   char list[256] = "";
   size_t used = 0;
@@ -67,7 +61,7 @@ static bool known_elsewhere(const family_list *list, const char *name) {
 }
 
 /* The spec's section serves every family that the spec reaches, so an axis of another family is no error here. */
-static void read_spec_schedule(lua_State *L, const family *f, const schedule_wish *wish, overrides *o) {
+static void read_spec_schedule(lua_State *L, const family *f, const schedule_wish *wish, schedule_fixed *o) {
   for (int n = 0; n < wish->spec->nschedule; n++) {
     const spec_schedule_field *field = &wish->spec->schedule[n];
     int axis = find_axis(f, field->name);
@@ -89,7 +83,7 @@ static void copy_trimmed(char *out, size_t size, const char *begin, const char *
   out[length] = 0;
 }
 
-static void read_request_schedule(lua_State *L, const family *f, const char *words, overrides *o) {
+static void read_request_schedule(lua_State *L, const family *f, const char *words, schedule_fixed *o) {
   bool seen[FAMILY_MAX_AXES] = {false};
   for (const char *p = words; p && *p;) {
     char name[MANIFEST_NAME], value[MANIFEST_NAME];
@@ -156,47 +150,80 @@ static int64_t registers_per_sm_amount(const gen_resources *r) {
   return (int64_t)r->blocks * r->registers * r->threads;
 }
 
+/* The target's limits. */
+typedef struct limit_rule {
+  const char *what;
+  int64_t (*amount)(const gen_resources *);
+  int64_t limit;
+  const char *unit;
+} limit_rule;
+
+enum { LIMIT_RULES = 6 };
+
+static void limit_rules(const arch *a, limit_rule rules[LIMIT_RULES]) {
+  const limit_rule all[LIMIT_RULES] = {{"shared memory", shared_amount, a->shared_per_block, " bytes"},
+                                       {"threads", thread_amount, a->threads_per_block, ""},
+                                       {"registers", register_amount, MAX_REGISTERS, " per thread"},
+                                       {"shared memory", shared_per_sm_amount, a->shared_per_sm, " bytes per SM"},
+                                       {"threads", threads_per_sm_amount, a->threads_per_sm, " per SM"},
+                                       {"registers", registers_per_sm_amount, a->registers_per_sm, " per SM"}};
+  memcpy(rules, all, sizeof all);
+}
+
+/* The first limit that the resources break; LIMIT_RULES: none. */
+static int broken_rule(const limit_rule rules[LIMIT_RULES], const gen_resources *r) {
+  int n = 0;
+  while (n < LIMIT_RULES && rules[n].amount(r) <= rules[n].limit)
+    n++;
+  return n;
+}
+
+bool schedule_is_legal(lua_State *L, const family *f, const arch *a, const schedule *s, gen_resources *resources) {
+  limit_rule rules[LIMIT_RULES];
+  char reason[256];
+  if (!family_check(L, f, s, reason))
+    return false;
+  limit_rules(a, rules);
+  family_resources(L, f, s, resources);
+  return broken_rule(rules, resources) == LIMIT_RULES;
+}
+
 /* Fills resources, legal and reason. */
 static void check_schedule(lua_State *L, const family *f, const arch *a, const schedule *s, gen_schedule *info) {
-  const struct {
-    const char *what;
-    int64_t (*amount)(const gen_resources *);
-    int64_t limit;
-    const char *unit;
-  } rules[] = {{"shared memory", shared_amount, a->shared_per_block, " bytes"},
-               {"threads", thread_amount, a->threads_per_block, ""},
-               {"registers", register_amount, MAX_REGISTERS, " per thread"},
-               {"shared memory", shared_per_sm_amount, a->shared_per_sm, " bytes per SM"},
-               {"threads", threads_per_sm_amount, a->threads_per_sm, " per SM"},
-               {"registers", registers_per_sm_amount, a->registers_per_sm, " per SM"}};
+  limit_rule rules[LIMIT_RULES];
   info->reason[0] = 0;
   info->legal = family_check(L, f, s, info->reason);
   if (!info->legal)
     return;
+  limit_rules(a, rules);
   family_resources(L, f, s, &info->resources);
-  for (int n = 0; n < (int)(sizeof rules / sizeof rules[0]); n++) {
-    int64_t need = rules[n].amount(&info->resources);
-    if (need <= rules[n].limit)
-      continue;
-    info->legal = false;
-    snprintf(info->reason, sizeof info->reason, "%s: needs %lld%s, %s allows %lld", rules[n].what, (long long)need,
-             rules[n].unit, a->name, (long long)rules[n].limit);
-    add_way_out(L, f, s, rules[n].amount, need, info->reason);
+  int broken = broken_rule(rules, &info->resources);
+  if (broken == LIMIT_RULES)
     return;
-  }
+  const limit_rule *rule = &rules[broken];
+  int64_t need = rule->amount(&info->resources);
+  info->legal = false;
+  snprintf(info->reason, sizeof info->reason, "%s: needs %lld%s, %s allows %lld", rule->what, (long long)need,
+           rule->unit, a->name, (long long)rule->limit);
+  add_way_out(L, f, s, rule->amount, need, info->reason);
+}
+
+void schedule_read_fixed(lua_State *L, const family *f, const schedule_wish *wish, schedule_fixed *out) {
+  *out = (schedule_fixed){0};
+  read_spec_schedule(L, f, wish, out);
+  read_request_schedule(L, f, wish->text, out);
 }
 
 void schedule_resolve(lua_State *L, const family *f, const schedule_wish *wish, schedule *out, gen_schedule *info) {
-  overrides o = {0};
-  read_spec_schedule(L, f, wish, &o);
-  read_request_schedule(L, f, wish->text, &o);
+  schedule_fixed fixed;
+  schedule_read_fixed(L, f, wish, &fixed);
   schedule preferred[MAX_PREFERRED];
   int count = family_preferred(L, f, preferred, MAX_PREFERRED);
   for (int n = 0; n < count; n++) {
     gen_schedule attempt = {0};
     for (int axis = 0; axis < f->naxes; axis++)
-      if (o.set[axis])
-        preferred[n].values[axis] = o.values[axis];
+      if (fixed.set[axis])
+        preferred[n].values[axis] = fixed.values[axis];
     check_schedule(L, f, wish->arch, &preferred[n], &attempt);
     if (n == 0 || attempt.legal) {
       *out = preferred[n];

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "file.h"
 #include "qkv_tuned_internal.h"
@@ -21,6 +22,15 @@ enum { MOST_FILES = 4096 };
 
 /* ---- Opening ---- */
 
+/* A relative path means the folder of now, wherever the process goes later. */
+static void put_absolute(const char *path, text *out) {
+  char *here = *path && *path != '/' ? getcwd(NULL, 0) : NULL;
+  if (here)
+    text_printf(out, "%s/", here);
+  text_puts(out, path);
+  free(here);
+}
+
 tuned_store *tuned_open(const char *directory, const char *cache_directory) {
   tuned_store *t = calloc(1, sizeof *t);
   text path = {0};
@@ -29,7 +39,7 @@ tuned_store *tuned_open(const char *directory, const char *cache_directory) {
   pthread_mutex_init(&t->lock, NULL);
   t->off = directory && !*directory;
   if (directory)
-    text_puts(&path, directory);
+    put_absolute(directory, &path);
   else if (*cache_directory)
     text_printf(&path, "%s/tuned", cache_directory);
   t->directory = path.bytes ? path.bytes : strdup("");

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "cli_candidates.h"
 #include "cli_kernel.h"
 #include "cli_mask.h"
 
@@ -18,10 +19,16 @@ static void print_text(char *text) {
 
 /* ---- explain ---- */
 
+static int64_t candidates = -1; /* how many of them to list; 0: all */
+static const char *effort;
+
 static mask_request mask = {.problem = {.batch = -1, .len_q = -1, .len_k = -1}};
 
 static const cli_option explain_options[] = {
     {"mask", 0, CLI_FLAG, &mask.wanted, NULL, "show how the mask is cut into tiles; the options below go with it"},
+    {"candidates", 0, CLI_COUNT, &candidates, "N",
+     "list the schedules that a tuner would try for the sizes; the first N, 0: all"},
+    {"effort", 0, CLI_TEXT, &effort, "WORD", "how many of them: quick, default or full"},
     {"svg", 0, CLI_TEXT, &mask.svg, "FILE", "draw it into a file"},
     {"workload", 'w', CLI_TEXT, &mask.problem.workload, "NAME", "sizes of this workload; default: the first"},
     {"batch", 'b', CLI_COUNT, &mask.problem.batch, "N", "batch entries; default 1"},
@@ -39,20 +46,31 @@ static const cli_option explain_options[] = {
     {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
-/* The first option that goes with --mask and was given without it, NULL if none. */
+/* The first option that goes with --mask alone and was given without it, NULL if none. */
 static const char *stray_option(void) {
   const problem_request *r = &mask.problem;
   const struct {
     bool given;
     const char *name;
-  } rows[] = {{r->workload, "--workload"}, {r->batch >= 0, "--batch"}, {r->len_q >= 0, "--q"},
-              {r->len_k >= 0, "--kv"},     {r->seed, "--seed"},        {r->params.count, "--param"},
-              {mask.entry, "--entry"},     {mask.head, "--head"},      {mask.tile, "--tile"},
-              {mask.ascii, "--ascii"},     {mask.exact, "--exact"}};
+  } rows[] = {{r->seed, "--seed"},   {r->params.count, "--param"}, {mask.entry, "--entry"}, {mask.head, "--head"},
+              {mask.tile, "--tile"}, {mask.ascii, "--ascii"},      {mask.exact, "--exact"}};
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
     if (rows[n].given)
       return rows[n].name;
   return NULL;
+}
+
+/* Sizes given without --mask are maxima as a program would declare them: tables and defaults may follow them. */
+static int take_maxima(qkv_spec *spec, qkv_build_options *build) {
+  const problem_request *r = &mask.problem;
+  problem p = {.spec = spec, .info = {.size = sizeof p.info}};
+  qkv_workload w = {0};
+  qkv_spec_get_info(spec, &p.info);
+  int code = r->workload ? problem_find_workload(&p, r->workload, &w) : EXIT_OK;
+  build->batch = r->batch >= 0 ? r->batch : w.batch;
+  build->len_q = r->len_q >= 0 ? r->len_q : w.len_q;
+  build->len_k = r->len_k >= 0 ? r->len_k : w.len_k;
+  return code;
 }
 
 static int run_explain(int count, char **arguments) {
@@ -61,10 +79,13 @@ static int run_explain(int count, char **arguments) {
     mask.json = as_json;
     return cli_mask_explain(arguments[0], &mask);
   }
-  if (stray_option()) {
-    cli_error("%s goes with --mask", stray_option());
+  const char *stray = stray_option();
+  if (stray || (effort && candidates < 0)) {
+    cli_error("%s goes with %s", stray ? stray : "--effort", stray ? "--mask" : "--candidates");
     return EXIT_USAGE;
   }
+  if (candidates >= 0)
+    return cli_candidates_explain(arguments[0], &mask.problem, candidates, effort, as_json);
   qkv_engine *engine = NULL;
   qkv_spec *spec = NULL;
   char *text = NULL;
@@ -75,6 +96,8 @@ static int run_explain(int count, char **arguments) {
     return cli_fail(NULL, status);
   if ((status = qkv_spec_load(engine, arguments[0], &spec)) != QKV_OK)
     code = cli_fail_spec(arguments[0], status);
+  else if ((code = take_maxima(spec, &build)) != EXIT_OK)
+    ;
   else if ((status = qkv_explain(engine, spec, &build, as_json, &text)) != QKV_OK)
     code = cli_fail(arguments[0], status);
   else
@@ -84,23 +107,29 @@ static int run_explain(int count, char **arguments) {
   return code;
 }
 
-const cli_command cli_explain_command = {"explain",
-                                         "SPEC",
-                                         "say which kernel would run and why",
-                                         "Prints the families with the reason for or against each, the schedule, "
-                                         "resources, how the mask is handled, and the\n"
-                                         "FLOPs and bytes of the workloads.\n\n"
-                                         "With --mask: the form that was derived from the mask, its bounds in symbols, "
-                                         "and what happens to every tile of one\n"
-                                         "head: skipped, full (no mask is evaluated) or partial; and of the partial "
-                                         "ones which need not have been, found by\n"
-                                         "asking the mask for every pair. Drawn with a character a tile, small masks "
-                                         "a pair.",
-                                         explain_options,
-                                         1,
-                                         1,
-                                         run_explain,
-                                         NULL};
+const cli_command cli_explain_command = {
+    "explain",
+    "SPEC",
+    "say which kernel would run and why",
+    "Prints the families with the reason for or against each, the schedule, "
+    "resources, how the mask is handled, and the\n"
+    "FLOPs and bytes of the workloads.\n\n"
+    "With --mask: the form that was derived from the mask, its bounds in symbols, "
+    "and what happens to every tile of one\n"
+    "head: skipped, full (no mask is evaluated) or partial; and of the partial "
+    "ones which need not have been, found by\n"
+    "asking the mask for every pair. Drawn with a character a tile, small masks "
+    "a pair.\n\n"
+    "With sizes and without --mask: the schedule for these as declared maxima, "
+    "and which table it is from.\n\n"
+    "With --candidates: the schedules that are legal and worth trying, the default "
+    "first, then those of which a\n"
+    "model of the GPU expects the fewest seconds. --family all: of every family that can.",
+    explain_options,
+    1,
+    1,
+    run_explain,
+    NULL};
 
 /* ---- doctor ---- */
 

@@ -35,7 +35,7 @@ static int file_size(const char *path, int64_t *batch, int64_t *length) {
   return rank == 3 || rank == 4 ? EXIT_OK : EXIT_USAGE;
 }
 
-static int find_workload(problem *p, const char *name, qkv_workload *out) {
+int problem_find_workload(const problem *p, const char *name, qkv_workload *out) {
   const char *names[64] = {NULL};
   int count = p->info.nworkloads < 64 ? p->info.nworkloads : 64;
   for (int n = 0; n < count; n++) {
@@ -78,7 +78,7 @@ static void shrink(problem *p) {
 /* Without sizes: the first workload, made small on the emulator. */
 static int default_size(problem *p) {
   qkv_workload workload;
-  int code = find_workload(p, NULL, &workload);
+  int code = problem_find_workload(p, NULL, &workload);
   if (code > 0)
     return code;
   p->batch = code ? 1 : workload.batch;
@@ -104,7 +104,7 @@ static int decide_size(problem *p, const problem_request *r) {
       cli_error("--workload gives the sizes; it does not go with --batch, --q, --kv or files");
       return EXIT_USAGE;
     }
-    if ((code = find_workload(p, r->workload, &workload)) != EXIT_OK)
+    if ((code = problem_find_workload(p, r->workload, &workload)) != EXIT_OK)
       return code;
     batch = workload.batch;
     len_q = workload.len_q;

@@ -59,6 +59,9 @@ typedef struct problem_request {
 
 /* Decides batch, len_q, len_k, and the lengths of sequences. Messages on stderr; returns an exit code. */
 int problem_size(problem *p, const problem_request *request);
+/* The spec's workload of this name, NULL: its first, by p->spec and p->info alone. An exit code after a message; -1: there
+ * is none. */
+int problem_find_workload(const problem *p, const char *name, qkv_workload *out);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);
 /* The parameters alone, for questions about masks. */

@@ -58,6 +58,7 @@ static int prepare(problem *p, outcome *result, qkv_op **op) {
   qkv_limits limits = QKV_LIMITS_INIT;
   build.batch = p->batch;
   build.len_q = p->len_q;
+  build.len_k = p->len_k;
   limits.batch = p->batch;
   limits.len_q = p->len_q;
   limits.len_k = p->len_k;

@@ -87,6 +87,27 @@ return {
     return s
   end,
 
+  -- Bytes on their way to an SM, by keys and warps; lanes that a row needs; heads read side by side.
+  space = function(v, arch, request, effort)
+    local rows, lanes, sizes = split.row_count(v, request), {}, {}
+    local m = layout(v, {tile_m = 1, lanes = 32, keys = 1, warps = 1})
+    for _, n in ipairs{2, 4, 8, 16, 32} do
+      local chunks = math.max(m.k_chunks, m.v_chunks)
+      if n < 2 * chunks and (n >= chunks or effort > 0 and 2 * n >= chunks) or n == 32 and chunks >= 32 then
+        lanes[#lanes + 1] = n
+      end
+    end
+    if #lanes == 0 then lanes = {2} end
+    for tiles = 1, effort == 0 and 1 or 3 do sizes[tiles] = math.min(ceil_div(rows, tiles), 8) end
+    if effort == 0 then return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8}, blocks = {1, 2}}} end
+    if effort == 1 then
+      return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8, 16}, blocks = {1, 2, 3},
+               together = split.side_by_side(v)}}
+    end
+    return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {2, 4, 6, 8, 12, 16}, blocks = {1, 2, 3, 4},
+             together = split.side_by_side(v), split = split.lengths(v)}}
+  end,
+
   fallbacks = function(v)
     local list = {}
     for _, try in ipairs{{4, 32, 2, 8}, {2, 32, 2, 4}, {1, 32, 1, 4}, {1, 32, 1, 1}} do

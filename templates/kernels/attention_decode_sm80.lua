@@ -93,6 +93,36 @@ return {
                               row_warps = row_warps, stages = stages, together = split.together(v)})
   end,
 
+  -- Warps to a slice and slices at a time; bytes on their way; heads read side by side.
+  space = function(v, arch, request, effort)
+    local rows, list = split.row_count(v, request), {}
+    local most = math.min(ceil_div(rows, 16), 8)
+    local function add(row_warps, key_warps, axes)
+      local product = {tile_m = {16 * row_warps}, row_warps = {row_warps}, warps = {}}
+      for _, w in ipairs(key_warps) do
+        local warps = w * row_warps
+        if warps <= 8 or warps == 10 or warps == 12 then table.insert(product.warps, warps) end
+      end
+      for axis, values in pairs(axes) do product[axis] = values end
+      if #product.warps > 0 then list[#list + 1] = product end
+    end
+    for row_warps = 1, most do
+      if effort == 0 then
+        if row_warps == most then
+          add(row_warps, {1, 2, 4, 8, 12}, {tile_n = {16, 32}, stages = {2, 3, 4}})
+          add(row_warps, {4, 8}, {together = split.side_by_side(v)})
+        end
+      elseif effort == 1 then
+        add(row_warps, {1, 2, 4, 8, 12}, {tile_n = {16, 32}, stages = {2, 3, 4, 6}, blocks = {1, 2},
+                                          together = split.side_by_side(v)})
+      else
+        add(row_warps, {1, 2, 4, 6, 8, 12}, {tile_n = {16, 32, 64}, stages = {2, 3, 4, 5, 6}, blocks = {1, 2, 3},
+                                                 together = split.side_by_side(v), split = split.lengths(v)})
+      end
+    end
+    return list
+  end,
+
   fallbacks = function(v, arch, request)
     local list = {}
     for _, try in ipairs{{16, 4, 1, 3}, {16, 4, 1, 2}, {16, 2, 1, 2}, {16, 1, 1, 2}} do

@@ -120,6 +120,25 @@ return {
     return schedule(v, s)
   end,
 
+  -- Rows in one tile or in several even ones; bytes on their way, which slices and stages make up; heads read side by side.
+  space = function(v, arch, request, effort)
+    local rows, sizes, list = split.row_count(v, request), {}, {}
+    for tiles = 1, effort == 0 and 2 or 4 do sizes[tiles] = math.min(round_up(ceil_div(rows, tiles), 8), 128) end
+    local function add(axes) list[#list + 1] = axes end
+    if effort == 0 then
+      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2}, stages = {4, 6}}
+      add{tile_m = sizes, together = split.side_by_side(v)}
+    elseif effort == 1 then
+      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8},
+          together = split.side_by_side(v)}
+      add{tile_m = sizes, split = split.lengths(v)}
+    else
+      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8, 10, 12},
+          together = split.side_by_side(v), split = split.lengths(v)}
+    end
+    return list
+  end,
+
   fallbacks = function(v)
     local list = {}
     for _, tile_m in ipairs{32, 8} do

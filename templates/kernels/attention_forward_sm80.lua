@@ -88,6 +88,31 @@ return {
     return schedule(64, 8, 0, 1, 1)
   end,
 
+  -- A warp of 32 rows reads K and V from shared memory half as often as two of 16, where registers allow; blocks beside
+  -- each other hide what a warp waits for.
+  space = function(v, arch, request, effort)
+    local list = {}
+    local function add(rows, tile_n, warps, axes)
+      for _, w in ipairs(warps) do
+        local product = {tile_m = {rows * w}, warps = {w}, tile_n = tile_n}
+        for axis, values in pairs(axes) do product[axis] = values end
+        list[#list + 1] = product
+      end
+    end
+    if effort == 0 then
+      add(32, {32, 48, 64}, {4}, {blocks = {1, 2, 3}})
+      add(16, {64}, {2, 4, 8}, {blocks = {1, 2}})
+    elseif effort == 1 then
+      add(32, {32, 48, 64, 80, 96}, {2, 4, 8}, {blocks = {1, 2, 3}, split_loads = {0, 1}})
+      add(16, {32, 48, 64, 96, 128}, {1, 2, 4, 8}, {blocks = {1, 2, 3}, split_loads = {0, 1}})
+    else
+      local all = {blocks = {1, 2, 3, 4}, split_loads = {0, 1}, stages = {2, 3, 4}, q_registers = {0, 1}}
+      add(32, {16, 32, 48, 64, 80, 96, 128}, {1, 2, 4, 8}, all)
+      add(16, {16, 32, 48, 64, 80, 96, 128}, {1, 2, 4, 8}, all)
+    end
+    return list
+  end,
+
   -- For architectures with less shared memory, in order of preference.
   fallbacks = function(v)
     local list = {}

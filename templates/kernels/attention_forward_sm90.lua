@@ -231,6 +231,48 @@ return {
     return schedule(2, 64, {q_buffers = 1, o_buffer = 0})
   end,
 
+  -- Tiles and warpgroups first, which decide most; then in which order the rows come, and what runs beside what. Room
+  -- for a larger tile or ring comes from one place for Q instead of two, and from O that leaves through Q's.
+  space = function(v, arch, request, effort)
+    local list = {}
+    local function add(axes) list[#list + 1] = axes end
+    local packs = v.group > 1 and not mask.dilation and {0, 1} or {0}
+    local rooms = {{q_buffers = {2}, o_buffer = {1}}, {q_buffers = {1}, o_buffer = {0}}}
+    local turns = mask.walk and {{2, 16}} or {{1, 0}, {2, 16}} -- scheduler and l2_mib
+    local ring = has_one_loader(v) and {1} or {2, 4}
+    -- Each of `warpgroups`, alone without turns; each room that Q and O may take.
+    local function add_tiles(axes, warpgroups, rooms)
+      for _, w in ipairs(warpgroups) do
+        for _, room in ipairs(rooms) do
+          local product = {warpgroups = {w}, order = w > 1 and (axes.order or {0, 1}) or {0}, loaders = ring}
+          for axis, values in pairs(room) do product[axis] = values end
+          for axis, values in pairs(axes) do product[axis] = product[axis] or values end
+          add(product)
+        end
+      end
+    end
+    if effort == 0 then
+      add_tiles({tile_n = {64, 96, 128}}, {1, 2, 3}, {{}})
+      for _, turn in ipairs(turns) do add{scheduler = {turn[1]}, l2_mib = {turn[2]}, pack = packs, carry = {0, 1}} end
+    elseif effort == 1 then
+      for _, turn in ipairs(turns) do
+        add_tiles({tile_n = {48, 64, 80, 96, 112, 128, 144, 160, 176}, stages = {2, 3}, pack = packs,
+                   scheduler = {turn[1]}, l2_mib = {turn[2]}}, {1, 2, 3}, rooms)
+      end
+      add{scheduler = {1, 2, 3}, l2_mib = {0, 8, 16, 32}, order = {0, 1}, carry = {0, 1}, pack = packs}
+    else
+      for _, turn in ipairs(turns) do
+        add_tiles({tile_n = {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}, stages = {2, 3, 4}, pack = packs,
+                   carry = {0, 1}, q_registers = {0, 1}, scheduler = {turn[1]}, l2_mib = {turn[2]}}, {1, 2, 3}, rooms)
+      end
+      add_tiles({scheduler = {1, 2, 3}, l2_mib = {0, 4, 8, 16, 32}, carry = {0, 1}, pack = packs}, {1, 2, 3}, rooms)
+      add_tiles({tile_n = {96, 128, 160, 192, 224}, p_shared = {1}, pack = packs}, {2, 3}, rooms)
+      add{rescale = {0, 1}, overlap = {0, 1, 2}, order = {0, 1}, cluster = {1, 2}, pack = packs}
+      add_tiles({scheduler = {0}, l2_mib = {0}, q_buffers = {1}, tile_n = {64, 96, 128}, pack = packs}, {1, 2, 3}, {{}})
+    end
+    return list
+  end,
+
   -- For dimensions that leave less room, in order of preference.
   fallbacks = function(v)
     local list = {}

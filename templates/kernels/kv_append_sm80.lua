@@ -112,6 +112,26 @@ return {
     return {rows = rows, warps = warps, tokens = tokens, resident = resident}
   end,
 
+  space = function(v, arch, request, effort)
+    local function trips(s) return ceil_div(layout(v, {rows = s}).shares, 1) end
+    local warps, list = {}, {}
+    for _, rounds in ipairs(effort == 0 and {1, 2} or {1, 2, 3, 4}) do -- even rounds over the shares of a token
+      for _, rows in ipairs{1, 2, 4} do
+        local count = ceil_div(trips(rows), rounds)
+        if count <= 10 or count == 12 or count == 16 then warps[count] = true end
+      end
+    end
+    for count in pairs(warps) do list[#list + 1] = count end
+    table.sort(list)
+    if #list == 0 then list[1] = 8 end
+    if effort == 0 then return {{rows = {1, 2}, resident = {20, 24, 32}}, {warps = list}} end
+    if effort == 1 then
+      return {{rows = {1, 2, 4}, warps = list, tokens = {1, 2, 4}, resident = {16, 24, 32, 48}}}
+    end
+    return {{rows = {1, 2, 4, 8}, warps = list, tokens = {1, 2, 4, 8, 16},
+             resident = {8, 12, 16, 20, 24, 28, 32, 40, 48, 64}}}
+  end,
+
   check = function(v, s)
     if s.warps > layout(v, s).shares then return false, "warps: a token has no work for so many" end
     return true

@@ -66,6 +66,19 @@ function split.together(v)
   return v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
 end
 
+-- What a tuner tries: KV heads side by side, and keys that a row's are split every so many of. Where results must not
+-- depend on the other sequences the spec says how, and the default has it.
+function split.side_by_side(v)
+  local most, list = split.together(v), {}
+  for _, heads in ipairs{1, 2, 4} do
+    if heads <= most then list[#list + 1] = heads end
+  end
+  return list
+end
+function split.lengths(v)
+  return v.deterministic == "batch" and {512, 1024, 2048, 4096} or {0, 512, 1024, 2048, 4096}
+end
+
 -- The first reason why a schedule with slices of tile_n keys is not legal, or nil.
 function split.refuse_schedule(v, s, tile_n)
   if v.deterministic == "batch" and s.split == 0 then

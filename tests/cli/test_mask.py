@@ -146,7 +146,7 @@ def test_too_many_pairs(qkvc):
 
 
 @pytest.mark.parametrize("words, code, says", [
-    (["--q", "5"], 2, "--q goes with --mask"),
+    (["--workload", "nine"], 2, "no workload 'nine'"),
     (["--tile", "64"], 2, "--tile goes with --mask"),
     (["--mask", "--tile", "64y"], 2, "not '64y'"),
     (["--mask", "--tile", "0x64"], 2, "not '0x64'"),

@@ -416,6 +416,22 @@ static void tables_can_be_turned_off(void **state) {
   qkv_close(environment);
 }
 
+static void relative_folders_are_of_now(void **state) {
+  (void)state;
+  const qkv_tuned_entry e = entry("prefill", 0, 0, 0, A);
+  const qkv_build_options o = request(0, 0, 0);
+  char *before = getcwd(NULL, 0);
+  write_table(&e, 1);
+  assert_int_equal(chdir("/tmp"), 0);
+  qkv_engine *relative = open_engine(strrchr(folder, '/') + 1);
+  assert_int_equal(chdir("/"), 0);
+  expect(relative, subject, &o, A, "tuned");
+  assert_string_equal(qkv_tuned_path(relative), folder);
+  qkv_close(relative);
+  assert_int_equal(chdir(before), 0);
+  free(before);
+}
+
 /* ---- Other GPUs ---- */
 
 /* A table of the subject as another GPU would have written it. */
@@ -806,6 +822,7 @@ int main(void) {
                                      TEST(variants_are_found_by_hash),
                                      TEST(places_in_order),
                                      TEST(tables_can_be_turned_off),
+                                     TEST(relative_folders_are_of_now),
                                      TEST(tables_of_like_gpus_are_hints),
                                      TEST(tables_of_other_gpus_are_nothing),
                                      TEST(properties_count),
