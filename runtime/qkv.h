@@ -632,8 +632,9 @@ typedef struct qkv_attention_args {
  * qkv_plan_map); where the mask's bounds do not tell which rows see the most keys, an order of tiles of rows
  * (qkv_plan_counts, qkv_plan_order). Plans depend on the sizes and on what the mask reads, not on q, k and v: the calls of
  * further layers may set reuse_plan and skip them, as long as workspace, op, sizes, alignment of the tensors and the
- * mask's parameters are those of the call that planned, and that call comes before on the stream. Masks without such
- * launches ignore it. */
+ * mask's parameters are those of the call that planned, and that call comes before on the stream. Kernels that count in
+ * their workspace leave the counters at zero; a call that plans sets them to zero first, which is a command of its own
+ * on the stream. */
 
 /* Launch only: no allocation, lock, synchronisation, compile, file access or environment read. May be captured in a
  * CUDA graph: kernels were loaded by qkv_prepare. The device's context must be current (it is made current and restored

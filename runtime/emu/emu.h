@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 enum {
-  EMU_ABI = 5,
+  EMU_ABI = 6,
   EMU_SHARED_BASE = 1024, /* shared addresses start here, so that 0 is never valid */
   EMU_SHARED_MAX = 256 * 1024
 };
@@ -95,6 +95,7 @@ typedef struct emu_api {
   void (*stmatrix)(uint32_t address, const uint32_t *r, int count, int transposed);
   void (*registers)(int count, int increase); /* setmaxnreg */
   int32_t (*atomic_add)(int32_t *p, int32_t v, int orders); /* orders: releases and acquires */
+  uint32_t (*atomic_wrap)(uint32_t *p, uint32_t last);
   void (*fence_gpu)(void);
   void (*dependency_wait)(void); /* griddepcontrol.wait */
 

@@ -349,16 +349,27 @@ static void fence_proxy_async(void) {
 }
 
 /* Blocks meet at atomics: others may come first, and who waits for them in a loop lets them. */
-static int32_t atomic_add(int32_t *p, int32_t v, int orders) {
+static void meet_at(int32_t *p, const char *name, int orders) {
   const void *pc = machine.pc;
   if (!machine.meeting)
     fill_places();
   yield();
   machine.pc = pc;
-  effect_atomic(p, orders ? "atomic_add_i32_acq_rel" : "atomic_add_i32");
+  effect_atomic(p, name);
   past_atomic(machine.current, p, orders);
+}
+
+static int32_t atomic_add(int32_t *p, int32_t v, int orders) {
+  meet_at(p, orders ? "atomic_add_i32_acq_rel" : "atomic_add_i32", orders);
   int32_t old = *p;
   *p = (int32_t)((uint32_t)old + (uint32_t)v);
+  return old;
+}
+
+static uint32_t atomic_wrap(uint32_t *p, uint32_t last) {
+  meet_at((int32_t *)p, "atomic_wrap_u32", 0);
+  uint32_t old = *p;
+  *p = old >= last ? 0 : old + 1;
   return old;
 }
 
@@ -398,6 +409,7 @@ const emu_api emu_table = {
     .stmatrix = collective_stmatrix,
     .registers = collective_registers,
     .atomic_add = atomic_add,
+    .atomic_wrap = atomic_wrap,
     .fence_gpu = fence_gpu,
     .dependency_wait = dependency_wait,
     .fence_proxy_async = fence_proxy_async,

@@ -430,6 +430,9 @@ EMU_TWIN int atomic_add_i32(int *p, int v) {
 EMU_TWIN int atomic_add_i32_acq_rel(int *p, int v) {
   return EMU_CALL(atomic_add)(p, v, 1);
 }
+EMU_TWIN unsigned atomic_wrap_u32(unsigned *p, unsigned last) {
+  return EMU_CALL(atomic_wrap)(p, last);
+}
 EMU_TWIN void fence_acq_rel_gpu() {
   EMU_CALL(fence_gpu)();
 }

@@ -15,7 +15,7 @@ constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
 constexpr int TILE_M = $(schedule.tile_m); // rows of a tile: queries times heads, heads innermost
-//% if bounded or mask.walk then
+//% if bounded or mask.walk == "intervals" then
 //%   local group, tile_m = variant.group, schedule.tile_m
 //%   local queries = "(TILE_M - 1) / GROUP + 2"
 //%   if group % tile_m == 0 then queries = "1" elseif tile_m % group == 0 then queries = "TILE_M / GROUP" end

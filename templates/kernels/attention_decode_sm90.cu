@@ -19,7 +19,7 @@ constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
 constexpr int TILE_M = $(schedule.tile_m); // rows of a tile: queries times heads, heads innermost
-//% if bounded or mask.walk then
+//% if bounded or mask.walk == "intervals" then
 constexpr int TILE_QUERIES = (TILE_M - 1) / GROUP + 2; // that a tile's rows may belong to
 //% end
 constexpr int TILE_N = $(schedule.tile_n); // keys of a slice

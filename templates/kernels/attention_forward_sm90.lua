@@ -407,8 +407,8 @@ return {
     end
     local regions = {}
     if s.scheduler >= 2 then
-      regions = {{name = "tickets", bytes = 4, zeroed = 1, count = {}}}
-      params[#params + 1] = {name = "tickets", type = "pointer", ctype = "int *", source = "workspace.tickets"}
+      regions = {{name = "tickets", bytes = 4, zeroed = 2, count = {}}}
+      params[#params + 1] = {name = "tickets", type = "pointer", ctype = "unsigned *", source = "workspace.tickets"}
     end
     local kernel = {
       launches = {{entry = "qkv_kernel", block = 128 * (s.warpgroups + 1), shared_bytes = m.total,

@@ -19,17 +19,17 @@ function split.refuse(v, request)
       return ("attention.dim.%s: %d is no multiple of 16, as %s needs"):format(dim, size, v.dtype_kv)
     end
   end
-  if mask.dilation or (mask.walk and mask.walk ~= "intervals") then
-    return "attention.mask: the tiles of keys that rows see are no ranges"
-  end
+  if mask.dilation then return "attention.mask: rows see keys of their own residue alone" end
   return nil
 end
 
 -- The part that says which slices the rows of a tile see, by number, and CUDA text for the place of slice `number` of
--- the text `work` among the sequence's.
-function split.ranges() return mask.walk and "parts/tile_ranges.cu" or "parts/tile_range.cu" end
+-- the text `work` among the sequence's. Where only elements or a map say what is hidden, such as ancestors in a tree of
+-- drafts, all slices within the mask's bounds are read and their elements asked: what decode waits for is the memory,
+-- and a map would be built by a launch of its own.
+function split.ranges() return mask.walk == "intervals" and "parts/tile_ranges.cu" or "parts/tile_range.cu" end
 function split.place(work, number)
-  return mask.walk and ("tile_place(%s.tiles, %s)"):format(work, number) or number
+  return mask.walk == "intervals" and ("tile_place(%s.tiles, %s)"):format(work, number) or number
 end
 
 -- Whether some slices may be known to need no mask.

@@ -161,12 +161,14 @@ struct work_queue {
 // Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
 //%   end
 // It is asked for ahead of the last copy of a work: the answer arrives while that waits for its place, and no work is
-// promised to a block much sooner than the block is free.
+// promised to a block much sooner than the block is free. Every work asks once, and so the last of them leaves the
+// counter as it was found.
 static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {
+  //% local ticket = ("atomic_wrap_u32(p.tickets, %s - 1)"):format(found and "queue.rows.total * " .. heads or "work_count(p)")
   //% if cluster then
-  if (cluster_rank() == 0) queue.next = $(blocks) + atomic_add_i32(p.tickets, 1);
+  if (cluster_rank() == 0) queue.next = $(blocks) + $(ticket);
   //% else
-  queue.next = $(blocks) + atomic_add_i32(p.tickets, 1);
+  queue.next = $(blocks) + $(ticket);
   //% end
 }
 

@@ -271,6 +271,7 @@ typedef struct session {
   const char *family; /* of --family; a case's own wins */
   const char *arch;   /* what kernels are generated for */
   bool emulated;      /* the device is slow: fewer schedules */
+  bool reuses;        /* what counts is a second call, which takes the first one's workspace as it left it */
   cached_op ops[OP_CACHE];
   int next_op;
 } session;

@@ -75,8 +75,12 @@ static void against_base(base *a, const char *what, const test_case *c, const in
 
 static void check_repeat(session *s, const test_case *c, verdict *out) {
   base a;
-  if (base_open(&a, s, c, out))
+  if (base_open(&a, s, c, out)) {
     against_base(&a, "second run", c, &a.in, true);
+    s->reuses = true;
+    against_base(&a, "second run on the same workspace, reuse_plan = 1", c, &a.in, true);
+    s->reuses = false;
+  }
   base_close(&a);
 }
 

@@ -222,6 +222,9 @@ static const row orders_rows[] = {
     {false, "packed sequences, fixed shares", SM90 "dim=16 lq=150 seq=ragged_padded b=5 mask='causal' sched='warpgroups=1,tile_n=32,stages=1,q_buffers=1,o_buffer=0,store=1,scheduler=1'"},
     {false, "pages, several boxes to a tile", SM90 "dim=16 lq=80 seq=ragged_paged page=8 b=7 mask='causal' sched='warpgroups=2,tile_n=32,stages=2,order=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2,pack=1'"},
     {false, "pages, told tiles", SM90 "dim=16 lq=80 seq=ragged_paged page=16 b=7 mask='keep[b, k] and (q - k < 20 or k < 4)' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=2'"},
+    {false, "what a call leaves in its workspace", SM90 "dim=16 b=2 lq=300 mask='causal' sched={'warpgroups=1,tile_n=32,stages=2,order=0,q_buffers=2,scheduler=2','warpgroups=1,tile_n=32,stages=2,order=0,q_buffers=2,scheduler=2,cluster=2'} check=repeat"},
+    {false, "what a call leaves in its workspace", SM90 "dim=16 b=2 lq=300 mask='causal and (q - k < 20 or k < 4)' sched='warpgroups=1,tile_n=16,stages=2,order=0,scheduler=2' check=repeat"},
+    {false, "what a call leaves in its workspace", SM90 "dim=16 lq=300 mask='causal and k // 50 == q // 50' sched='warpgroups=2,tile_n=32,stages=2,order=1,q_buffers=2,scheduler=3,l2_mib=4' check=repeat"},
 };
 
 // clang-format on
@@ -300,6 +303,7 @@ static const row sequence90_rows[] = {
     {false, "batch mates", SHORT90 TILE_32 "{seq=padded,seq=ragged,seq=ragged_paged page=16,seq=paged page=8 table=csr order=hnd} mask='causal' check=batch_mates"},
     {false, "rows that see no key", SHORT90 TILE_32 "{seq=ragged,seq=ragged_paged page=16 table=csr} lk=40 lq=131 mask='causal' sink=normal outputs=all check=sequences"},
     {false, "all at their maxima", SHORT90 TILE_32 "lens=full {seq=padded,seq=ragged,seq=ragged_padded,seq=ragged_paged page=16,seq=paged page=64 table=csr} mask='causal' check=sequences"},
+    {false, "what a call leaves in its workspace", SHORT90 WORKS " {seq=padded,seq=ragged,seq=ragged_paged page=16} mask='causal' check=repeat"},
     {false, "decode steps", MAPPED "dim=64 hq=4 hk=1 b=9 lq=1 lk=100 sched='warpgroups=1,tile_n=32' {seq=padded mask='true',seq=paged page=16 mask='window(60, 0)',seq=ragged_paged page=64 order=hnd table=csr mask='true'} check=sequences"},
     {false, "nothing", MAPPED "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged table=csr} sink=normal outputs=all"},
 };
@@ -316,6 +320,7 @@ static const row decode_rows[] = {
     {false, "masks and scores", DECODE "dim=32 hq=8 hk=4 b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]'} sink=mixed outputs=all"},
     {false, "several ranges of keys", DECODE "dim=32 hq=8 hk=2 b=3 lq={1,9} lk=600 {seq=dense,seq=ragged_paged page=16} {mask='k < 4 or window(20, 0)',mask='causal and not (k >= 20 and k < 90)',mask='k < 5 or window(head_w[h], 0)',mask='window(30, 0) or (k >= 100 and k < 120) or k < 3',mask='k < 2 or (k >= q - q % 5 * 9 and k <= q)'} sink=mixed outputs=all"},
     {false, "several ranges of keys, parts of them", DECODE "dim=32 hq=8 hk=2 b=3 lq=2 lk=1100 seq={padded,paged} mask='k < 300 or window(300, 0)' sched='split=256' check=sequences"},
+    {false, "masks that only elements tell", DECODE "dim=32 hq=8 hk=2 b=3 lq={1,5} lk=600 {seq=dense,seq=ragged_paged page=16} mask={'(q * 7 + k * 3) % 5 != 0','(q - k) % 3 == 1 and abs(q - k) <= 200','causal and doc2[b, q] == doc2[b, k]','blocks[h, i // 16, k // 16]','k < len_k - len_q or bit(doc2[b, q], k % 32) == 1'} sink=mixed outputs=all"},
     {false, "layouts", DECODE "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
     {true, "sequences", DECODE "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
     {false, "sequences", DECODE "dim=64 hq=8 hk=2 b=16 lq=1 lk=130 {seq=padded,seq=ragged_paged page=16} mask='causal'"},
@@ -355,6 +360,7 @@ static const row lane_rows[] = {
     {false, "tiles that end within a query", SIMT "dim=32 {hq=4 hk=1,hq=6 hk=2,hq=10 hk=2} b=2 lq={3,9} lk=200 {sched='tile_m=2',sched='tile_m=3',sched='tile_m=5'} mask='window(60, 0)'"},
     {false, "masks and scores", SIMT "dim=32 hq=4 hk=2 b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]',score='s + 0.01 * (q - len_k + 3 * i + len_q)',score='s + key_bias[h, k] * (b + 1)'} dtype={bf16,f32} sink=mixed outputs=all"},
     {false, "positions from the top", SIMT "dim=32 hq=4 hk=2 b=3 lq=3 lk=300 seq={dense,ragged} mask={'causal','window(60, 3)'} align=top_left outputs=all"},
+    {false, "masks that only elements tell", SIMT "dim=32 hq=4 hk=2 b=3 lq={1,5} lk=600 {seq=dense,seq=ragged_paged page=16} mask={'(q * 7 + k * 3) % 5 != 0','(q - k) % 3 == 1 and abs(q - k) <= 200','causal and doc2[b, q] == doc2[b, k]','blocks[h, i // 16, k // 16]','k < len_k - len_q or bit(doc2[b, q], k % 32) == 1'} sink=mixed outputs=all"},
     {false, "layouts", SIMT "dim=64 hq=4 hk=2 b=3 lq=2 lk=200 dtype={f16,f32} {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
     {false, "sequences", SIMT "dim=64 hq=4 hk=2 b=7 lq=3 lk=300 dtype={bf16,f32} {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
     {false, "pages", SIMT "dim=72 dimv=64 hq=4 hk=2 b=5 lq=1 lk=700 seq={paged,ragged_paged} {page=1,page=3 order=hnd table=csr,page=16 order=hnd,page=17,page=64 table=csr,page=256} mask='window(400, 0)'"},
@@ -374,7 +380,7 @@ static const row lane_rows[] = {
     {false, "bytes, layouts", SIMT "kv={e4m3,e5m2} dim=64 hq=4 hk=2 b=7 lq=2 lk=300 {seq=padded,seq=ragged,seq=paged page=16,seq=ragged_paged page=16 order=hnd table=csr,seq=ragged_paged page=1} kv_scale=per_head mask='causal' outputs=all"},
     {false, "bytes, schedules", SIMT "kv=e4m3 dim={64,128} hq=4 hk=2 b=3 lq=2 lk=333 kv_scale=per_head mask='causal' check=schedules"},
     {false, "queries wider than keys", SIMT "dtype=f32 kv={bf16,f16} dim={40,128} hq=4 hk=2 b=2 lq=2 lk=200 mask='causal' outputs=all"},
-    {false, "what is not taken", SIMT "{kv=e4m3 dim=72,dtype=f16 kv=f32 dim=64,dim=64 mask='(q * 7 + k * 3) % 5 != 0'} hq=4 hk=2 lq=2 lk=33 expect=refusal"},
+    {false, "what is not taken", SIMT "{kv=e4m3 dim=72,dtype=f16 kv=f32 dim=64,dim=64 mask='causal and (q - k) % 4 == 0'} hq=4 hk=2 lq=2 lk=33 expect=refusal"},
     {false, "nothing", SIMT "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
 };
 
@@ -390,6 +396,7 @@ static const row decode90_rows[] = {
     {false, "some queries", DECODE90 "dim=64 {hq=8 hk=2,hq=7 hk=1,hq=71 hk=1,hq=15 hk=5} b=2 lq={2,5,8,16,17,40} lk={40,333} mask='causal' outputs=all sink=mixed"},
     {false, "masks and scores", DECODE90 "dim=32 {hq=8 hk=4,hq=71 hk=1 sched='tile_n=64'} b=3 lq=3 lk=600 {mask='window(60, 0)',mask='window(3, 3)',mask='causal and q - k < head_w[h]',mask='k < len_k - 7',mask='k // 16 <= q // 16',mask='false',score='s + slope[h] * (k - q)' softcap=5,score='s + bias[h, i, k]',score='s + 0.01 * (q - len_k + 3 * i + len_q)'} sink=mixed outputs=all align={bottom_right,top_left}"},
     {false, "values that move references", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} lq=2 lk=700 values={spikes,rising,huge,minus_huge,minus_6e4,strong} {mask='causal',score='s - 1',softcap=30,sched='slack=0'}"},
+    {false, "masks that only elements tell", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} b=3 lq={1,5} lk=600 {seq=dense,seq=ragged_paged page=16} mask={'(q * 7 + k * 3) % 5 != 0','(q - k) % 3 == 1 and abs(q - k) <= 200','causal and doc2[b, q] == doc2[b, k]','blocks[h, i // 16, k // 16]','k < len_k - len_q or bit(doc2[b, q], k % 32) == 1'} sink=mixed outputs=all"},
     {false, "layouts", DECODE90 "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {q=padded o=padded,q=bhtd o=bhtd,k=bhtd v=bhtd,k=heads0 v=heads0,v=mixed k=rows2,k=cache v=cache} mask='causal'"},
     {true, "sequences", DECODE90 "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged,seq=ragged_padded,seq=paged,seq=ragged_paged} lens={mixed,full} mask='causal' sink=mixed outputs=all"},
     {false, "sequences", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} b=16 lq=1 lk=130 {seq=padded,seq=ragged_paged page=16} mask='causal'"},
@@ -403,7 +410,7 @@ static const row decode90_rows[] = {
     {false, "poison behind the tensors", DECODE90 "dim={64,72} hq=8 hk=2 b=3 lq=2 lk=77 mask='causal' check=guards"},
     {false, "keys no row sees", DECODE90 "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},
     {false, "masks whose keys are several ranges", DECODE90 "dim=64 {hq=8 hk=2,hq=71 hk=1} b=3 lq=3 lk=900 {seq=dense,seq=ragged_paged page=16} mask={'k < 4 or window(60, 0)','causal and not (k >= 100 and k < 300)'} sink=mixed outputs=all"},
-    {false, "what it refuses", DECODE90 "{kv=e4m3,mask='(q * 7 + k * 3) % 5 != 0'} dim=64 hq=4 hk=2 lq=2 lk=33 expect=refusal"},
+    {false, "what it refuses", DECODE90 "{kv=e4m3,mask='causal and (q - k) % 4 == 0'} dim=64 hq=4 hk=2 lq=2 lk=33 expect=refusal"},
     {false, "nothing", DECODE90 "dim=16 {lq=0 lk=5,lq=5 lk=0,lq=0 lk=0} b=3 {seq=dense,seq=padded,seq=ragged,seq=paged} sink=normal outputs=all"},
 };
 

@@ -55,10 +55,12 @@ extern "C" __global__ void split_warp(const __grid_constant__ qkv_params p) {
 }
 
 // Blocks number themselves as they come; rows of an odd number of 16-bit words, so that neighbours share 32 bits.
+// 1: by a counter that the last block leaves as it was found.
 // 10: a plain counter; 11: two blocks take the same row; 12: a row is one too long; 13: reads a row not its own.
 extern "C" __global__ void ticket(const __grid_constant__ qkv_params p) {
   int t = threadIdx.x, *counter = row_of(p, 8), *number = (int *)shared_arena(), length = blockDim.x - 1;
-  if (t == 0) *number = p.mode == 10 ? (*counter)++ : atomic_add_i32(counter, 1);
+  if (t == 0) *number = p.mode == 10 ? (*counter)++ : p.mode == 1 ? (int)atomic_wrap_u32((unsigned *)counter, gridDim.x - 1)
+                                                : atomic_add_i32(counter, 1);
   block_sync();
   int row = p.mode == 11 ? *number / 2 : *number;
   unsigned short *out = (unsigned short *)p.out + row * length;

@@ -75,14 +75,16 @@ static void check_rows(const split_kernel *k, uint64_t seed) {
 
 static void test_correct_ones_are_silent(void **state) {
   (void)state;
-  static const int correct[][2] = {{SPLIT, 0}, {SPLIT, 1}, {SPLIT_WARP, 0}, {TICKET, 0}, {SPLIT_STORE, 0}, {CHAIN, 0}};
+  static const int correct[][2] = {{SPLIT, 0}, {SPLIT, 1}, {SPLIT_WARP, 0}, {TICKET, 0}, {TICKET, 1}, {SPLIT_STORE, 0}, {CHAIN, 0}};
   for (size_t i = 0; i < sizeof correct / sizeof *correct; i++)
     for (uint64_t seed = 0; seed < CLEAN_SEEDS; seed++) {
       const split_kernel *k = &kernels[correct[i][0]];
       if (run(k, seed, correct[i][1]))
         fail_msg("%s, mode %d, seed %d: %s", k->entry, correct[i][1], (int)seed, error_message());
-      if (correct[i][0] == TICKET)
+      if (correct[i][0] == TICKET) {
         check_rows(k, seed);
+        assert_int_equal(out[8 * BLOCK], correct[i][1] == 1 ? 0 : k->parts); /* what the counter is left at */
+      }
       else if (correct[i][0] == CHAIN)
         assert_int_equal(out[2 * BLOCK - 1], 1 + 33);
       else

@@ -84,10 +84,12 @@ constexpr int TICKET_OFFSET = 172192;
 constexpr int TURN = 1;
 
 #ifndef QKV_EMU // the emulator's header has its own
-// atom.relaxed.gpu.add: returns the old value; orders nothing. | one thread | sm_80
-static __device__ __forceinline__ int atomic_add_i32(int *p, int v) {
-  int old;
-  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(v) : "memory");
+// atom.relaxed.gpu.inc: counts up to `last` and then from 0 again; returns the old value; orders nothing. | one thread
+//     |
+// sm_80
+static __device__ __forceinline__ unsigned atomic_wrap_u32(unsigned *p, unsigned last) {
+  unsigned old;
+  asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(last) : "memory");
   return old;
 }
 
@@ -469,7 +471,7 @@ struct qkv_params {
   int tokens_q;
   const int *cu_seqlens_k;
   int tokens_k;
-  int *tickets;
+  unsigned *tickets;
 };
 
 // Query i of head h in lse, in elements.
@@ -613,9 +615,10 @@ struct work_queue {
 
 // Whoever is free takes the next number of all blocks: every block begins with its own, the counter goes on from there.
 // It is asked for ahead of the last copy of a work: the answer arrives while that waits for its place, and no work is
-// promised to a block much sooner than the block is free.
+// promised to a block much sooner than the block is free. Every work asks once, and so the last of them leaves the
+// counter as it was found.
 static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {
-  queue.next = gridDim.x + atomic_add_i32(p.tickets, 1);
+  queue.next = gridDim.x + atomic_wrap_u32(p.tickets, queue.rows.total * HEADS_KV - 1);
 }
 
 static __device__ __forceinline__ unsigned hand_out_work(

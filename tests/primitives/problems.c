@@ -356,8 +356,8 @@ static void make_split_warp(problem *p, int number, uint64_t *random) {
 }
 
 static void make_ticket(problem *p, int number, uint64_t *random) {
-  (void)number;
   make_split_kernel(p, "ticket", 1, 8, 64, random);
+  p->mode = number;
 }
 
 static void make_split_store(problem *p, int number, uint64_t *random) {
@@ -415,7 +415,7 @@ const problem_family families[] = {
     {"ring", SOURCE_RING, 2, make_ring},
     {"split", SOURCE_SPLIT, 16, make_split},
     {"split_warp", SOURCE_SPLIT, 8, make_split_warp},
-    {"ticket", SOURCE_SPLIT, 1, make_ticket},
+    {"ticket", SOURCE_SPLIT, 2, make_ticket},
     {"split_store", SOURCE_SPLIT, 8, make_split_store},
     {"cluster", SOURCE_CLUSTER, 6, make_cluster},
 };

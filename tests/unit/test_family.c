@@ -110,7 +110,7 @@ static void a_family_may_yield(void **state) {
   fixture_write(folder, "kernels/toy.cu", "int toy;\n");
   spec *s = fixture_spec(FIXTURE_SPEC);
   spec *holes = fixture_spec("qkvc: 1\nname: holes\n"
-                             "attention: {heads: 2, dim: 16, mask: '(q * 7 + k * 3) % 5 != 0'}\n");
+                             "attention: {heads: 2, dim: 16, mask: 'causal and (q - k) % 4 == 0'}\n");
   gen_request request = {.arch = arch_find("sm_80"), .template_path = folder, .phase = "decode", .len_q = 3};
   expect_family(s, &request, "attention_decode_sm80");
   request.len_q = 4;

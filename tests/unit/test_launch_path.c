@@ -114,12 +114,13 @@ static const struct subject {
   int launches, maps, memsets; /* of a call */
 } subjects[] = {
     {"prefill on Hopper, tickets", "  mask: causal\n", MAX_Q, false, 1, 4, 1},
-    {"the same, planned before", "  mask: causal\n", MAX_Q, true, 1, 4, 1},
+    {"the same, planned before", "  mask: causal\n", MAX_Q, true, 1, 4, 0},
     {"no mask, nothing to order", "", MAX_Q, false, 1, 4, -1},
     {"documents: a map is planned", DOCUMENTS, MAX_Q, false, 2, 4, -1},
-    {"the same, planned before", DOCUMENTS, MAX_Q, true, 1, 4, -1},
+    {"the same, planned before", DOCUMENTS, MAX_Q, true, 1, 4, 0},
     {"decode, padded", "  mask: causal\nlayout: {q: dense, kv: padded}\n", 1, false, 1, 0, 1},
     {"decode, paged", "  mask: causal\nlayout: {q: dense, kv: {paged: {page: 16}}}\n", 4, false, 1, 0, 1},
+    {"the same, planned before", "  mask: causal\nlayout: {q: dense, kv: {paged: {page: 16}}}\n", 4, true, 1, 0, 0},
     {"prefill, paged", "  mask: causal\nlayout: {q: dense, kv: {paged: {page: 16}}}\n", MAX_Q, false, 1, 4, 1},
 };
 
