@@ -17,7 +17,7 @@
 
 #include "cache_internal.h"
 
-enum { TOUCH_AFTER = 3600 }; /* seconds: how old a hit's time stamp may get */
+enum { TOUCH_AFTER = 60 }; /* seconds: how old a hit's time stamp may get */
 
 void cache_problem(cache *c, const char *format, ...) {
   c->errors++;
@@ -56,14 +56,16 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
   c->warn = warn;
   c->user = user;
   c->bytes = -1;
+  c->lease.fd = -1;
+  pthread_mutex_init(&c->lease.lock, NULL);
   c->byte_limit = byte_limit(c);
   c->path = dir ? strdup(dir) : cache_choose_directory();
   if (!c->path) {
-    free(c);
+    cache_close(c);
     return NULL;
   }
   text why = {0};
-  if (*c->path && !cache_claim_directory(c->path, &why)) {
+  if (*c->path && !cache_claim_directory(c->path, 0700, &why)) {
     cache_problem(c, "cache directory %s cannot be used: %s", c->path, why.bytes ? why.bytes : "?");
     *c->path = 0;
   }
@@ -80,6 +82,7 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
 void cache_close(cache *c) {
   if (!c)
     return;
+  cache_lease_close(c);
   free(c->path);
   free(c);
 }
@@ -99,13 +102,17 @@ void cache_entry_free(cache_entry *e) {
   *e = (cache_entry){0};
 }
 
-char *cache_file(const cache *c, const char *key) {
+static char *file_in(const char *directory, const char *key) {
   text path = {0};
-  text_printf(&path, "%s/%s" CACHE_SUFFIX, c->path, key);
+  text_printf(&path, "%s/%s" CACHE_SUFFIX, directory, key);
   if (!path.failed)
     return path.bytes;
   text_free(&path);
   return NULL;
+}
+
+char *cache_file(const cache *c, const char *key) {
+  return file_in(c->path, key);
 }
 
 /* ---- Reading ---- */
@@ -183,6 +190,7 @@ static cache_result use_file(cache *c, const char *key, const char *path, const 
   }
   if (time(NULL) - st->st_mtim.tv_sec > TOUCH_AFTER)
     utimensat(AT_FDCWD, path, NULL, 0); /* used lately: eviction goes by this */
+  cache_lease_add(c, key);
   return CACHE_HIT;
 }
 
@@ -217,13 +225,13 @@ void cache_remove(cache *c, const char *key) {
 /* ---- Publishing ---- */
 
 /* DIRECTORY/.tmp-PID-RANDOM; NULL when memory or randomness is out. */
-static char *temporary_file(const cache *c) {
+static char *temporary_file(const char *directory) {
   uint64_t random[2];
   text path = {0};
   if (getrandom(random, sizeof random, 0) != sizeof random)
     return NULL;
-  text_printf(&path, "%s/" CACHE_TEMPORARY "%ld-%016llx%016llx", c->path, (long)getpid(), (unsigned long long)random[0],
-              (unsigned long long)random[1]);
+  text_printf(&path, "%s/" CACHE_TEMPORARY "%ld-%016llx%016llx", directory, (long)getpid(),
+              (unsigned long long)random[0], (unsigned long long)random[1]);
   if (!path.failed)
     return path.bytes;
   text_free(&path);
@@ -235,6 +243,8 @@ static int write_all(int fd, const unsigned char *from, size_t size) {
     ssize_t n = write(fd, from, size);
     if (n < 0 && errno == EINTR)
       continue;
+    if (n == 0)
+      errno = EIO;
     if (n <= 0)
       return 0;
     from += n;
@@ -244,11 +254,15 @@ static int write_all(int fd, const unsigned char *from, size_t size) {
 }
 
 /* 0, or the errno of the step that failed; nothing is left behind then. */
-static int publish(const char *temporary, const char *path, const void *bytes, size_t size) {
+static int write_and_rename(const char *temporary, const char *path, const void *bytes, size_t size) {
   /* Readable by others, so that an administrator can open a filled cache to them; never writable. */
   int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644), error = 0;
-  if (fd < 0)
-    return errno ? errno : EIO;
+  if (fd < 0) {
+    error = errno ? errno : EIO;
+    if (error != EEXIST) /* it may be there all the same: replies of network file systems get lost */
+      unlink(temporary);
+    return error;
+  }
   if (!write_all(fd, bytes, size) || fsync(fd))
     error = errno ? errno : EIO;
   if (close(fd) && !error)
@@ -260,28 +274,41 @@ static int publish(const char *temporary, const char *path, const void *bytes, s
   return error;
 }
 
-int cache_write(cache *c, const char *key, const cache_entry *entry) {
-  if (!*c->path)
-    return -1;
-  size_t size = 0;
-  void *bytes = cache_encode(key, entry, &size);
-  char *path = cache_file(c, key), *temporary = temporary_file(c);
-  int error = bytes && path && temporary ? publish(temporary, path, bytes, size) : ENOMEM;
+int cache_publish(const char *directory, const char *key, const void *bytes, size_t size) {
+  char *temporary = temporary_file(directory), *path = file_in(directory, key);
+  int error = temporary && path ? write_and_rename(temporary, path, bytes, size) : ENOMEM;
+  free(temporary);
+  free(path);
+  return error;
+}
+
+/* Publishes, once more when the reason it failed for could be mended. */
+static int try_publish(cache *c, const char *key, const void *bytes, size_t size) {
+  int error = cache_publish(c->path, key, bytes, size);
   text why = {0};
-  if (error == ENOENT && cache_claim_directory(c->path, &why)) /* it was deleted under a running process */
-    error = publish(temporary, path, bytes, size);
+  if (error == ENOENT && cache_claim_directory(c->path, 0700, &why)) /* it was deleted under a running process */
+    error = cache_publish(c->path, key, bytes, size);
   text_free(&why);
   if (error == ENOSPC || error == EDQUOT) {
     cache_evict(c);
-    error = publish(temporary, path, bytes, size);
+    error = cache_publish(c->path, key, bytes, size);
   }
+  return error;
+}
+
+int cache_write(cache *c, const char *key, const cache_entry *entry) {
+  if (!*c->path || c->read_only)
+    return -1;
+  size_t size = 0;
+  void *bytes = cache_encode(key, entry, &size);
+  int error = bytes ? try_publish(c, key, bytes, size) : ENOMEM;
   free(bytes);
-  free(path);
-  free(temporary);
   if (error) {
+    c->read_only = error == EROFS || error == EACCES || error == EPERM;
     cache_problem(c, "cannot write to the cache directory %s: %s", c->path, strerror(error));
     return -1;
   }
+  cache_lease_add(c, key);
   cache_grew(c, (int64_t)size);
   return 0;
 }

@@ -3,7 +3,8 @@
  * An entry is named by its key and holds header, manifest, image and compile log, with a digest over all of them. It is
  * written under a temporary name in the same directory, fsynced and renamed, so that readers see nothing or all of it.
  * A failed step of reading is a miss, of writing costs one warning; neither ever fails the caller. Files that belong to
- * another user, are writable by others, or do not verify are not trusted. No locks: two writers publish the same bytes.
+ * another user, are writable by others, or do not verify are not trusted. No lock is needed: two writers publish
+ * the same bytes.
  */
 #ifndef RUNTIME_CACHE_H
 #define RUNTIME_CACHE_H
@@ -11,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "manifest.h"
 #include "qkv.h"
 
 typedef struct cache cache;
@@ -45,12 +47,25 @@ int cache_find(cache *c, char key[CACHE_KEY_SIZE]);
 cache_result cache_read(cache *c, const char *key, cache_entry *out);
 /* 0 when published, -1 when not (a warning was given). */
 int cache_write(cache *c, const char *key, const cache_entry *entry);
+/* Waits until no other process compiles the key's kernel (half a minute at most), and keeps others waiting until
+ * cache_turn_give. Then look again: another may have published it. -1 when that cannot be had: compile all the same. */
+int cache_turn_take(const cache *c, const char *key);
+void cache_turn_give(int turn, const char *key);
 /* Removes an entry that turned out bad although it verified (the driver refused it). */
 void cache_remove(cache *c, const char *key);
 void cache_entry_free(cache_entry *e);
 
+/* Deletes entries as qkv_cache_gc says. */
+void cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report *out);
+
 int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
 int64_t cache_clear(cache *c, int only_invalid);
+/* Publishes in `directory` the entries that verify and that `wanted` (nonzero) chooses by their manifest; counts them,
+ * and those that do not verify. 0, or the errno of the first publication that failed. */
+int cache_export(cache *c, const char *directory, int (*wanted)(const manifest *m, void *user), void *user,
+                 int64_t *copied, int64_t *invalid);
+/* The name of the path's file system, "unknown" or "another". *network (unless NULL): other hosts may share it. */
+const char *cache_file_system(const char *path, int *network);
 /* Corrupt entries, failed reads and writes since cache_open. */
 uint64_t cache_error_count(const cache *c);
 

@@ -7,6 +7,7 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "cache_internal.h"
@@ -48,8 +49,8 @@ char *cache_choose_directory(void) {
   return home_of_user();
 }
 
-/* mkdir -p with mode 0700. */
-static int make_directories(const char *path) {
+/* mkdir -p */
+static int make_directories(const char *path, mode_t mode) {
   char *copy = strdup(path);
   int result = copy ? 0 : -1;
   for (char *slash = copy ? copy + 1 : NULL; result == 0 && slash;) {
@@ -57,9 +58,11 @@ static int make_directories(const char *path) {
     if (slash)
       *slash = 0;
     struct stat st;
-    if (mkdir(copy, 0700) && errno != EEXIST &&
-        stat(copy, &st)) /* EROFS and EACCES come before EEXIST on some systems */
+    int error = mkdir(copy, mode) ? errno : EEXIST;
+    if (error != EEXIST && stat(copy, &st)) { /* EROFS and EACCES come before EEXIST on some systems */
       result = -1;
+      errno = error;
+    }
     if (slash)
       *slash++ = '/';
   }
@@ -67,9 +70,9 @@ static int make_directories(const char *path) {
   return result;
 }
 
-int cache_claim_directory(const char *path, text *why) {
+int cache_claim_directory(const char *path, mode_t mode, text *why) {
   struct stat st;
-  if (stat(path, &st) && make_directories(path)) {
+  if (stat(path, &st) && make_directories(path, mode)) {
     text_printf(why, "cannot create it: %s", strerror(errno));
     return 0;
   }
@@ -88,4 +91,26 @@ int cache_claim_directory(const char *path, text *why) {
 
 int cache_trusts(const struct stat *st) {
   return S_ISREG(st->st_mode) && (st->st_uid == geteuid() || st->st_uid == 0) && !(st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+const char *cache_file_system(const char *path, int *network) {
+  static const struct {
+    unsigned long magic;
+    const char *name;
+    int network;
+  } known[] = {{0xEF53, "ext", 0},         {0x58465342, "xfs", 0},  {0x9123683E, "btrfs", 0}, {0x01021994, "tmpfs", 0},
+               {0x794C7630, "overlay", 0}, {0x2FC12FC1, "zfs", 0},  {0xF2F52010, "f2fs", 0},  {0x2011BAB0, "exfat", 0},
+               {0x6969, "nfs", 1},         {0xFF534D42, "cifs", 1}, {0xFE534D42, "smb2", 1},  {0x0BD00BD0, "lustre", 1},
+               {0x47504653, "gpfs", 1},    {0x65735546, "fuse", 1}, {0x00C36400, "ceph", 1},  {0x01021997, "9p", 1}};
+  struct statfs st;
+  int ignored, *is_network = network ? network : &ignored;
+  *is_network = 0;
+  if (statfs(path, &st))
+    return "unknown";
+  for (size_t n = 0; n < sizeof known / sizeof *known; n++)
+    if (known[n].magic == ((unsigned long)st.f_type & 0xFFFFFFFFul)) {
+      *is_network = known[n].network;
+      return known[n].name;
+    }
+  return "another";
 }

@@ -254,12 +254,12 @@ void pack_key_hex(const unsigned char key[PACK_KEY_SIZE], char hex[CACHE_KEY_SIZ
 int pack_read_kernel(const pack_record *r, pack_kernel *out) {
   if (r->size < KERNEL_HEAD)
     return 0;
-  const uint64_t manifest = pack_get(r->bytes, 4), image = pack_get(r->bytes + 8, 8);
-  const uint64_t start = KERNEL_HEAD + pack_padded(manifest);
+  const uint64_t words = pack_get(r->bytes, 4), image = pack_get(r->bytes + 8, 8);
+  const uint64_t start = KERNEL_HEAD + pack_padded(words);
   if (start > r->size || image != r->size - start)
     return 0;
   *out = (pack_kernel){.manifest = (const char *)r->bytes + KERNEL_HEAD,
-                       .manifest_size = (size_t)manifest,
+                       .manifest_size = (size_t)words,
                        .image = r->bytes + start,
                        .image_size = (size_t)image};
   return 1;

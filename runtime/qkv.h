@@ -350,7 +350,40 @@ typedef struct qkv_cache_entry {
 } qkv_cache_entry;
 /* Calls visit for every entry, sorted by key; a nonzero return stops. */
 QKV_API qkv_status qkv_cache_list(qkv_engine *engine, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
+/* Removes entries, all or those that do not verify, whether they are in use or not: kernels that are loaded stay. */
 QKV_API qkv_status qkv_cache_clear(qkv_engine *engine, int only_invalid, int64_t *removed);
+
+/* What is to go. Entries in use never go: those that an open engine of a process of this host has loaded or built (on
+ * local file systems), and those that anybody used within ten minutes (on network file systems: within a day). */
+typedef struct qkv_cache_gc_options {
+  size_t size;
+  int64_t max_bytes;  /* those used longest ago, until this much is left; -1: $QKV_CACHE_MAX_BYTES, else 1 GiB */
+  int64_t older_than; /* those that nobody used for so many seconds; -1: none for its age */
+  int dry_run;        /* nonzero: only count */
+} qkv_cache_gc_options;
+#define QKV_CACHE_GC_OPTIONS_INIT {sizeof(qkv_cache_gc_options), -1, -1, 0}
+typedef struct qkv_cache_gc_report {
+  size_t size;
+  int64_t entries, bytes;         /* left */
+  int64_t removed, removed_bytes; /* or, of a dry run, to be removed */
+  int64_t in_use;                 /* would have gone, but are in use */
+} qkv_cache_gc_report;
+/* Publishing does the same when the limit is passed. Safe in any number of processes at once, beside engines that work. */
+QKV_API qkv_status qkv_cache_gc(qkv_engine *engine, const qkv_cache_gc_options *opt, qkv_cache_gc_report *out);
+
+/* Which entries; NULL and 0: all. */
+typedef struct qkv_cache_filter {
+  size_t size;
+  const char *arch, *family;
+  const qkv_spec *const *specs; /* kernels of these, of every phase and schedule */
+  int nspecs;
+} qkv_cache_filter;
+#define QKV_CACHE_FILTER_INIT {sizeof(qkv_cache_filter), NULL, NULL, NULL, 0}
+/* Copies verified entries into a directory (made when missing), which then serves as a cache directory anywhere, also
+ * read-only, when it belongs to its user or to root. Counts those copied and those that do not verify, which are left
+ * out; either may be NULL. filter may be NULL. QKV_IO names what failed; what was copied until then stays. */
+QKV_API qkv_status qkv_cache_export(qkv_engine *engine, const qkv_cache_filter *filter, const char *directory,
+                                    int64_t *copied, int64_t *invalid);
 /* The directory in use, "" when the cache is memory only. Valid as long as the engine. */
 QKV_API const char *qkv_cache_path(const qkv_engine *engine);
 

@@ -132,9 +132,17 @@ static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const 
     take_from_cache(e, compiler, job);
   if (job->image.bytes)
     return QKV_OK;
-  qkv_status status = compile(e, compiler, k, job);
-  if (status == QKV_OK)
+  double start = seconds_now();
+  int turn = job->rebuild || e->disable_jit ? -1 : cache_turn_take(e->cache, job->key);
+  if (turn >= 0) /* another process may have compiled it meanwhile */
+    take_from_cache(e, compiler, job);
+  if (seconds_now() - start > 0.1)
+    engine_log(e, QKV_LOG_INFO, "waited %d ms while another process compiled %s (%s) for %s",
+               (int)((seconds_now() - start) * 1e3), k->manifest.family, k->manifest.schedule, k->manifest.arch);
+  qkv_status status = job->image.bytes ? QKV_OK : compile(e, compiler, k, job);
+  if (status == QKV_OK && !job->from_cache)
     publish(e, job, k);
+  cache_turn_give(turn, job->key);
   return status;
 }
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "cuda_api.h"
@@ -113,23 +112,6 @@ static void check_emulator(report *r) {
     text_puts(&f->remedy, "install g++ to run kernels without a GPU (device emu)");
 }
 
-static const char *file_system_name(const char *path) {
-  static const struct {
-    unsigned long magic;
-    const char *name;
-  } known[] = {{0xEF53, "ext"},         {0x58465342, "xfs"},    {0x9123683E, "btrfs"}, {0x01021994, "tmpfs"},
-               {0x794C7630, "overlay"}, {0x2FC12FC1, "zfs"},    {0x6969, "nfs"},       {0xFF534D42, "cifs"},
-               {0xFE534D42, "smb2"},    {0x0BD00BD0, "lustre"}, {0x47504653, "gpfs"},  {0x65735546, "fuse"},
-               {0x00C36400, "ceph"},    {0x01021997, "9p"},     {0xF2F52010, "f2fs"},  {0x2011BAB0, "exfat"}};
-  struct statfs st;
-  if (statfs(path, &st))
-    return "unknown";
-  for (size_t n = 0; n < sizeof known / sizeof *known; n++)
-    if (known[n].magic == ((unsigned long)st.f_type & 0xFFFFFFFFul))
-      return known[n].name;
-  return "another";
-}
-
 static void keep_warning(const char *message, void *user) {
   text_puts(user, message);
 }
@@ -146,7 +128,7 @@ static void check_cache(report *r, const qkv_options *o) {
     f->well = cache_write(c, key, &entry) == 0 && cache_read(c, key, &got) == CACHE_HIT;
     cache_remove(c, key);
     cache_entry_free(&got);
-    text_printf(&f->found, "%s (%s file system)%s", cache_path(c), file_system_name(cache_path(c)),
+    text_printf(&f->found, "%s (%s file system)%s", cache_path(c), cache_file_system(cache_path(c), NULL),
                 f->well ? ", readable and writable" : "");
   } else if (!warning.bytes) {
     f->well = 1;

@@ -1,4 +1,4 @@
-/* qkv_engine.c: a device, its compiler and its cache; and the calls that only pass through to them. */
+/* qkv_engine.c: a device, its compiler and its cache; and the calls on memory, which only pass through. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,26 +279,4 @@ qkv_status qkv_copy_to_host(qkv_engine *e, void *to, const void *from, size_t by
 qkv_status qkv_synchronize(qkv_engine *e) {
   qkv_status status = need_device(e);
   return status == QKV_OK ? e->ops->synchronize(e->device) : status;
-}
-
-/* ---- Cache ---- */
-
-qkv_status qkv_cache_list(qkv_engine *e, int (*visit)(const qkv_cache_entry *entry, void *user), void *user) {
-  if (!e || !visit)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", e ? "visit" : "engine");
-  cache_visit(e->cache, visit, user);
-  return QKV_OK;
-}
-
-qkv_status qkv_cache_clear(qkv_engine *e, int only_invalid, int64_t *removed) {
-  if (!e)
-    return error_set(QKV_INVALID_ARGUMENT, "engine is NULL");
-  int64_t count = cache_clear(e->cache, only_invalid);
-  if (removed)
-    *removed = count;
-  return QKV_OK;
-}
-
-const char *qkv_cache_path(const qkv_engine *e) {
-  return e ? cache_path(e->cache) : "";
 }

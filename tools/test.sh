@@ -75,6 +75,9 @@ unit_tests() {
   run_ctest build/asan -R "^($names)\$"
 }
 
+# Under the thread sanitizer what has threads of its own; the emulated device is left out by the test itself.
+thread_tests() { run_ctest build/tsan -R '^(test_threads|test_build|test_error)$'; }
+
 # Every model for every architecture, every mask for one of each family, every served model for decode and its append,
 # with a table of what each kernel needs.
 zoo() {
@@ -123,6 +126,8 @@ if [ $quick = 0 ]; then
   stage golden-clang run_ctest build/ci-clang -R "^test_golden$"
   stage build-sanitizers build asan
   stage ctest-sanitizers unit_tests
+  stage build-tsan build tsan
+  stage ctest-tsan thread_tests
   stage zoo zoo
   printf '\n%s\n\n' "$(cat "$logs/zoo-table.txt")"
 fi

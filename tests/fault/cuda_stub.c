@@ -2,18 +2,23 @@
  * nothing, contexts are counted. Built by a test as libcuda.so.1.
  *
  * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number, once stub_fail_after calls of it have not.
- * $QKV_STUB_GPUS: how many GPUs (2).
+ * $QKV_STUB_GPUS: how many GPUs (2). $QKV_STUB_CAPABILITIES: "9.0,8.0", one of each GPU (9.0).
+ * One lock around every call: any number of threads. After a fork nothing works in the child when cuInit was
+ * called before, as in the real driver. A kernel of tests/fault/nvrtc_stub.c knows its architecture and is refused by
+ * GPUs of another.
  * Loading, allocating and freeing need the relaxed capture mode, as while some other thread captures a stream.
  * cuTensorMapEncodeTiled needs a context, as the real one does.
  * stub_capture_mode: that of the calling thread. stub_calls: calls of any kind, stub_calls_of_SYMBOL: of one function;
  * stub_depth: contexts pushed and not popped by the calling thread; stub_pushes: pushes so far. stub_early: launches
  * with programmatic serialisation. */
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 typedef void *context;
 static char contexts[8]; /* the primary context of GPU n is &contexts[n], another of its contexts &contexts[n + 4] */
@@ -32,10 +37,22 @@ static int fails(const char *symbol) {
   return stub_fail_after > 0 ? stub_fail_after--, 0 : number;
 }
 
+static pthread_mutex_t stub_lock = PTHREAD_MUTEX_INITIALIZER;
+static pid_t initialised; /* who called cuInit */
+
+static void unlock(const int *held) {
+  (void)held;
+  pthread_mutex_unlock(&stub_lock);
+}
+
 #define STUB(symbol, parameters, ...)                                                                                  \
   int stub_calls_of_##symbol;                                                                                          \
   int symbol parameters;                                                                                               \
   int symbol parameters {                                                                                              \
+    pthread_mutex_lock(&stub_lock);                                                                                    \
+    __attribute__((cleanup(unlock), unused)) int held_ = 1;                                                            \
+    if (initialised && initialised != getpid() && strncmp(#symbol, "cuGetError", 10))                                  \
+      return 3; /* CUDA_ERROR_NOT_INITIALIZED */                                                                       \
     stub_calls++, stub_calls_of_##symbol++;                                                                            \
     int error_ = fails(#symbol);                                                                                       \
     if (error_)                                                                                                        \
@@ -44,20 +61,34 @@ static int fails(const char *symbol) {
     return 0;                                                                                                          \
   }
 
+static int gpus(void) {
+  return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
+}
+
+/* 10 * major + minor of a GPU. */
+static int capability_of(int device) {
+  const char *at = getenv("QKV_STUB_CAPABILITIES");
+  int major = 9, minor = 0;
+  for (; at && device > 0; device--)
+    at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+  if (at)
+    sscanf(at, "%d.%d", &major, &minor);
+  return 10 * major + minor;
+}
+
 /* Of an H200; 1 Mi for what nobody asks. */
-static int attribute_of(int attribute) {
+static int attribute_of(int attribute, int device) {
+  if (attribute == 75 || attribute == 76)
+    return attribute == 75 ? capability_of(device) / 10 : capability_of(device) % 10;
   static const struct {
     int attribute, value;
-  } known[] = {{13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144}, {75, 9}, {76, 0}, {97, 232448}};
+  } known[] = {{13, 1980000}, {16, 132}, {36, 3201000}, {37, 6144}, {97, 232448}};
   for (size_t n = 0; n < sizeof known / sizeof *known; n++)
     if (known[n].attribute == attribute)
       return known[n].value;
   return 1 << 20;
 }
 
-static int gpus(void) {
-  return getenv("QKV_STUB_GPUS") ? atoi(getenv("QKV_STUB_GPUS")) : 2;
-}
 /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED */
 #define NEED_RELAXED                                                                                                   \
   if (stub_capture_mode != 2)                                                                                          \
@@ -67,18 +98,20 @@ static int gpus(void) {
   if (!stub_depth)                                                                                                     \
   return 201
 
-STUB(cuInit, (unsigned flags), (void)flags)
+STUB(cuInit, (unsigned flags), (void)flags; initialised = getpid())
 STUB(cuDriverGetVersion, (int *version), *version = getenv("QKV_STUB_OLD") ? 11080 : 13000)
 STUB(cuGetErrorName, (int error, const char **name),
-     *name = error == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
+     *name = error == 3     ? "CUDA_ERROR_NOT_INITIALIZED"
+             : error == 2   ? "CUDA_ERROR_OUT_OF_MEMORY"
              : error == 201 ? "CUDA_ERROR_INVALID_CONTEXT"
+             : error == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
              : error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
                             : NULL)
 STUB(cuGetErrorString, (int error, const char **text), (void)error; *text = "a stub's error")
 STUB(cuDeviceGetCount, (int *count), *count = gpus())
 STUB(cuDeviceGet, (int *device, int ordinal), *device = ordinal)
 STUB(cuDeviceGetName, (char *name, int size, int device), snprintf(name, (size_t)size, "Stub %d", device))
-STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), (void)device; *value = attribute_of(attribute))
+STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), *value = attribute_of(attribute, device))
 STUB(cuDeviceTotalMem_v2, (size_t * bytes, int device), (void)device; *bytes = (size_t)1 << 30)
 STUB(cuDevicePrimaryCtxRetain, (context * c, int device), *c = &contexts[device])
 STUB(cuDevicePrimaryCtxRelease_v2, (int device), (void)device)
@@ -126,13 +159,25 @@ STUB(cuPointerGetAttribute, (void *value, int attribute, uintptr_t pointer), NEE
      else return 1)
 STUB(cuMemcpyHtoD_v2, (uintptr_t to, const void *from, size_t bytes), NEED_CONTEXT; memcpy((void *)to, from, bytes))
 STUB(cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes), NEED_CONTEXT; memcpy(to, (void *)from, bytes))
+/* A library is the capability that its image was compiled for; 0: unknown. Images of nvrtc_stub.c say it at 16. */
+static int *new_library(const char *image) {
+  int *library = calloc(1, sizeof *library);
+  if (!memcmp(image, "\177ELF", 4) && sscanf(image + 16, "stub sm_%d", library) != 1)
+    *library = 0;
+  return library;
+}
+static int is_for_current(const int *library) {
+  return !*library || *library == capability_of((int)((char *)stack[stub_depth - 1] - contexts) % 4);
+}
+
 STUB(cuLibraryLoadData, (void **library, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f),
      NEED_RELAXED;
-     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)image; *library = malloc(1); stub_modules++)
+     (void)a, (void)b, (void)c, (void)d, (void)e, (void)f; *library = new_library(image); stub_modules++)
 STUB(cuLibraryUnload, (void *library), NEED_RELAXED; free(library); stub_modules--)
 STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!strcmp(name, "absent")) return 500;
      *kernel = library)
-STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; NEED_RELAXED; *function = kernel)
+STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; NEED_RELAXED;
+     if (!is_for_current(kernel)) return 209; *function = kernel)
 STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)attribute, (void)kernel,
      (void)device;
      stub_shared_limit = value)
@@ -198,9 +243,9 @@ typedef struct allocation_properties {
   void *windows;
   unsigned char rest[8];
 } allocation_properties;
-typedef struct access {
+typedef struct access_rights {
   int location_type, location_id, flags;
-} access;
+} access_rights;
 
 static int proper(const allocation_properties *p) {
   for (int n = 0; n < 8; n++)
@@ -251,7 +296,7 @@ STUB(cuMemMap, (uintptr_t at, size_t bytes, size_t offset, unsigned long long me
      m->at = at)
 STUB(cuMemUnmap, (uintptr_t at, size_t bytes), NEED_CONTEXT; NEED_RELAXED; physical *m = mapped_at(at);
      if (!m || m->at != at || m->bytes != bytes) return 1; no_access(at, bytes, 1); m->at = 0; drop_unused(m))
-STUB(cuMemSetAccess, (uintptr_t at, size_t bytes, const access *who, size_t count), NEED_CONTEXT; NEED_RELAXED;
+STUB(cuMemSetAccess, (uintptr_t at, size_t bytes, const access_rights *who, size_t count), NEED_CONTEXT; NEED_RELAXED;
      if (count != 1 || who->location_type != 1 || who->flags != 3) return 1;
      for (uintptr_t a = at; a < at + bytes; a += GRANULE) if (!mapped_at(a)) return 1;
      mprotect((void *)at, bytes, PROT_READ | PROT_WRITE))

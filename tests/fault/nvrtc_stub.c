@@ -2,9 +2,13 @@
  *
  * $QKV_STUB: arch (the architecture is unknown), empty (success, no image), garbage (success, an image that is no ELF),
  * builtins (the companion library is missing), memory, syntax (a compile error), old (version 11.8), anything else:
- * works. Compiled with -DMISSING it lacks a function. */
+ * works. Compiled with -DMISSING it lacks a function. An image says at 16 which architecture it is for.
+ * $QKV_STUB_GATE is "WORD:PATH": a source that holds the word is compiled when the file PATH is there; meanwhile
+ * PATH.waiting is. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int is(const char *mode) {
   const char *chosen = getenv("QKV_STUB");
@@ -24,6 +28,21 @@ int nvrtcGetProgramLogSize(void *program, size_t *size);
 int nvrtcGetProgramLog(void *program, char *log);
 const char *nvrtcGetErrorString(int result);
 
+struct program {
+  char arch[16], word[32], path[128];
+  int waits;
+};
+
+static void wait_at_gate(const struct program *p) {
+  char waiting[160];
+  snprintf(waiting, sizeof waiting, "%s.waiting", p->path);
+  FILE *f = p->waits ? fopen(waiting, "w") : NULL;
+  if (f)
+    fclose(f);
+  while (p->waits && access(p->path, F_OK))
+    usleep(1000);
+}
+
 static const char *stub_log(void) {
   return is("arch")       ? "nvrtc: error: invalid value for --gpu-architecture (-arch)\n"
          : is("builtins") ? "nvrtc: error: failed to open libnvrtc-builtins.so.12.3.\n"
@@ -42,14 +61,20 @@ int nvrtcGetSupportedArchs(int *archs) {
 }
 int nvrtcCreateProgram(void **program, const char *source, const char *name, int headers, const char *const *texts,
                        const char *const *names) {
-  (void)source, (void)name, (void)headers, (void)texts, (void)names;
-  return *program = malloc(1), 0;
+  (void)name, (void)headers, (void)texts, (void)names;
+  struct program *p = calloc(1, sizeof *p);
+  const char *gate = getenv("QKV_STUB_GATE");
+  if (gate && sscanf(gate, "%31[^:]:%127s", p->word, p->path) == 2)
+    p->waits = strstr(source, p->word) != NULL;
+  return *program = p, 0;
 }
 int nvrtcDestroyProgram(void **program) {
   return free(*program), *program = NULL, 0;
 }
 int nvrtcCompileProgram(void *program, int count, const char *const *options) {
-  (void)program;
+  struct program *p = program;
+  sscanf(options[0], "--gpu-architecture=%15s", p->arch);
+  wait_at_gate(p);
   for (int n = 0; n < count; n++) /* options that version 12.3 does not know */
     if (!strcmp(options[n], "--no-cache") || !strcmp(options[n], "--minimal"))
       return 5;
@@ -60,8 +85,9 @@ int nvrtcGetCUBINSize(void *program, size_t *size) {
 }
 #ifndef MISSING
 int nvrtcGetCUBIN(void *program, char *cubin) {
-  (void)program;
+  const struct program *p = program;
   memset(cubin, 0, 64);
+  snprintf(cubin + 16, 32, "stub %s", p->arch);
   return memcpy(cubin, is("garbage") ? "no" : "\177ELF", is("garbage") ? 2 : 4), 0;
 }
 #endif

@@ -19,11 +19,12 @@ STATUSES = ("OK INVALID_ARGUMENT OUT_OF_MEMORY IO BAD_SPEC UNSUPPORTED BAD_SCHED
 DTYPES = "F16 BF16 F32 E4M3 E5M2 I32 BOOL I64".split()
 LAYOUTS = "DENSE PADDED RAGGED PAGED PAGE_NHD PAGE_HND PAGE_TABLE_ROWS PAGE_TABLE_CSR".split()
 # Functions the package has no use for: a helper for C callers, and what the command line is for.
-UNBOUND = {"qkv_tensor_dense", "qkv_cache_list", "qkv_cache_clear", "qkv_doctor", "qkv_candidates", "qkv_tuned_write",
-           "qkv_tuned_find", "qkv_tuned_list", "qkv_tuned_check", "qkv_tuned_merge", "qkv_pack_list", "qkv_bundle_open",
-           "qkv_bundle_add", "qkv_bundle_bytes", "qkv_bundle_write", "qkv_bundle_free"}
-UNBOUND_STRUCTS = {"qkv_cache_entry", "qkv_candidate", "qkv_tuned_entry", "qkv_tuned_table", "qkv_pack_info",
-                   "qkv_pack_entry", "qkv_bundle_report"}
+UNBOUND = {"qkv_tensor_dense", "qkv_cache_list", "qkv_cache_clear", "qkv_cache_gc", "qkv_cache_export", "qkv_doctor",
+           "qkv_candidates", "qkv_tuned_write", "qkv_tuned_find", "qkv_tuned_list", "qkv_tuned_check", "qkv_tuned_merge",
+           "qkv_pack_list", "qkv_bundle_open", "qkv_bundle_add", "qkv_bundle_bytes", "qkv_bundle_write",
+           "qkv_bundle_free"}
+UNBOUND_STRUCTS = {"qkv_cache_entry", "qkv_cache_gc_options", "qkv_cache_gc_report", "qkv_cache_filter", "qkv_candidate",
+                   "qkv_tuned_entry", "qkv_tuned_table", "qkv_pack_info", "qkv_pack_entry", "qkv_bundle_report"}
 
 
 def expected():

@@ -18,7 +18,7 @@
 #include "pack_format.h"
 
 static const pack_maker maker = {"1.2.3", 5, "0123456789abcdef0123456789abcdef"};
-static const char manifest[] = "manifest 5\nfamily f\n";
+static const char manifest_text[] = "manifest 5\nfamily f\n";
 static const char words[] = "tiny nvrtc sm_80";
 static const char text_of_spec[] = "qkvc: 1\nname: tiny\n";
 
@@ -34,7 +34,7 @@ static void add_record(pack_writer *w, int n) {
   key_number(n, key);
   memset(image, 'a' + n, sizeof image);
   if (n < 3) {
-    const pack_kernel k = {manifest, sizeof manifest - 1, image, sizeof image - (size_t)n};
+    const pack_kernel k = {manifest_text, sizeof manifest_text - 1, image, sizeof image - (size_t)n};
     assert_true(pack_add_kernel(w, key, &k));
   } else if (n == 3) {
     pack_request r = {.roles = 5, .words = words, .words_size = sizeof words - 1};
@@ -91,8 +91,8 @@ static void what_goes_in_comes_out(void **state) {
     key_number(n, key);
     assert_int_equal(pack_find(p, PACK_KERNEL, key, 32, &r), 1);
     assert_true(pack_read_kernel(&r, &k));
-    assert_int_equal(k.manifest_size, sizeof manifest - 1);
-    assert_memory_equal(k.manifest, manifest, k.manifest_size);
+    assert_int_equal(k.manifest_size, sizeof manifest_text - 1);
+    assert_memory_equal(k.manifest, manifest_text, k.manifest_size);
     assert_int_equal(k.image_size, 40 - n);
     assert_int_equal(((const char *)k.image)[39 - n], 'a' + n);
     assert_int_equal((uintptr_t)((const unsigned char *)k.image - bytes) % 16, 0);

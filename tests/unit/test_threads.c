@@ -1,0 +1,308 @@
+/* test_threads.c: one process with many threads, several devices, children: a kernel is compiled once per key, nobody
+ * waits for another's kernel, every device gets its own, and a process may fork before it first uses CUDA.
+ *
+ * On stubs of the driver and of NVRTC (tests/fault), which make it start itself again; the emulated device beside them,
+ * but not under the thread sanitizer, to which its fibers look like threads gone wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_stub.h"
+#include "tiny_problem.h"
+
+#ifdef __SANITIZE_THREAD__
+enum { HAVE_EMULATOR = 0 };
+#else
+enum { HAVE_EMULATOR = 1 };
+#endif
+
+static char root[64], stubs[64], compiler[64];
+
+static int make_stubs(void **state) {
+  (void)state;
+  char command[512];
+  strcpy(stubs, "/tmp/qkv-nvrtc-XXXXXX");
+  if (!mkdtemp(stubs) || !tiny_compiler(compiler))
+    return -1;
+  snprintf(command, sizeof command, "cc -shared -fPIC -w -o %s/libnvrtc.so %s/tests/fault/nvrtc_stub.c", stubs,
+           QKV_SOURCE_DIR);
+  if (system(command))
+    return -1;
+  snprintf(command, sizeof command, "%s/libnvrtc.so", stubs);
+  return setenv("QKV_NVRTC", command, 1) || setenv("QKV_STUB_CAPABILITIES", "9.0,8.0", 1);
+}
+
+static int remove_stubs(void **state) {
+  (void)state;
+  tiny_compiler_remove(compiler);
+  tiny_compiler_remove(stubs);
+  return 0;
+}
+
+static int begin(void **state) {
+  (void)state;
+  unsetenv("QKV_STUB_GATE");
+  return tiny_folder(root, "qkv-threads") ? 0 : -1;
+}
+
+static int end(void **state) {
+  (void)state;
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf %s", root);
+  return system(command);
+}
+
+static qkv_engine *open_engine(const char *device, const char *arch) {
+  qkv_options o = QKV_OPTIONS_INIT;
+  qkv_engine *e;
+  o.device = device;
+  o.arch = arch;
+  o.cache_dir = root;
+  if (qkv_open(&o, &e) != QKV_OK)
+    fail_msg("%s: %s", device, qkv_last_error(NULL));
+  return e;
+}
+
+static int count_entries(void) {
+  DIR *dir = opendir(root);
+  int count = 0;
+  for (struct dirent *e; dir && (e = readdir(dir));)
+    count += strstr(e->d_name, ".kernel") != NULL;
+  if (dir)
+    closedir(dir);
+  return count;
+}
+
+/* ---- Threads ---- */
+
+enum { THREADS = 24 };
+
+typedef struct worker {
+  qkv_engine *engine;
+  int variant, done;
+  pthread_barrier_t *start; /* NULL: at once */
+  pthread_t thread;
+  tiny_result result;
+} worker;
+
+static void *work(void *user) {
+  worker *w = user;
+  if (w->start)
+    pthread_barrier_wait(w->start);
+  tiny_run_on(w->engine, w->variant, &w->result);
+  __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+
+static void start(worker *w) {
+  assert_int_equal(pthread_create(&w->thread, NULL, work, w), 0);
+}
+
+static void finish(worker *w) {
+  pthread_join(w->thread, NULL);
+  if (w->result.status != QKV_OK)
+    fail_msg("variant %d: %s", w->variant, w->result.message);
+}
+
+static uint64_t compiles_of(const qkv_engine *e) {
+  qkv_counters c = {.size = sizeof c};
+  qkv_get_counters(e, &c);
+  return c.compiles;
+}
+
+/* 24 threads at once on one engine, asking for `kinds` kernels. */
+static void ask_for(int kinds) {
+  static worker workers[THREADS];
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, THREADS);
+  qkv_engine *e = open_engine("cuda:0", NULL);
+  for (int n = 0; n < THREADS; n++) {
+    workers[n] = (worker){.engine = e, .variant = 100 * kinds + n % kinds, .start = &barrier};
+    start(&workers[n]);
+  }
+  for (int n = 0; n < THREADS; n++)
+    finish(&workers[n]);
+  if (compiles_of(e) != (uint64_t)kinds)
+    fail_msg("%d threads and %d kernels: %llu compiles", THREADS, kinds, (unsigned long long)compiles_of(e));
+  qkv_close(e);
+  pthread_barrier_destroy(&barrier);
+}
+
+static void test_one_compile_per_key(void **state) {
+  (void)state;
+  static const int kinds[] = {1, 5, 24};
+  for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++)
+    ask_for(kinds[n]);
+}
+
+/* A kernel is compiled, for as long as the test wants; another is had meanwhile, from the compiler and from the cache.
+ */
+static void test_nobody_waits_for_another_kernel(void **state) {
+  (void)state;
+  static worker slow, same, quick;
+  char gate[128], waiting[160];
+  qkv_engine *e = open_engine("cuda:0", NULL);
+  slow = same = (worker){.engine = e, .variant = 7777};
+  quick = (worker){.engine = e, .variant = 1};
+  snprintf(gate, sizeof gate, "%d:%s/gate", 1000 + slow.variant, root);
+  snprintf(waiting, sizeof waiting, "%s/gate.waiting", root);
+  setenv("QKV_STUB_GATE", gate, 1);
+  start(&slow);
+  for (int waited = 0; waited < 30000 && access(waiting, F_OK); waited++)
+    usleep(1000);
+  assert_int_equal(access(waiting, F_OK), 0);
+  start(&same);
+  for (int n = 0; n < 2; n++) { /* compiled, then from the cache */
+    quick.done = 0;
+    start(&quick);
+    for (int waited = 0; waited < 30000 && !__atomic_load_n(&quick.done, __ATOMIC_SEQ_CST); waited++)
+      usleep(1000);
+    if (!__atomic_load_n(&quick.done, __ATOMIC_SEQ_CST)) {
+      fclose(fopen(strchr(gate, ':') + 1, "w"));
+      fail_msg("a kernel waits until another is compiled");
+    }
+    finish(&quick);
+  }
+  assert_int_equal(__atomic_load_n(&slow.done, __ATOMIC_SEQ_CST) | __atomic_load_n(&same.done, __ATOMIC_SEQ_CST), 0);
+  fclose(fopen(strchr(gate, ':') + 1, "w"));
+  finish(&slow);
+  finish(&same);
+  assert_int_equal(compiles_of(e), 2);
+  qkv_close(e);
+}
+
+/* ---- Devices ---- */
+
+static void test_devices_of_different_kinds(void **state) {
+  (void)state;
+  static const struct {
+    const char *device, *arch;
+  } rows[] = {{"cuda:0", "sm_90a"}, {"cuda:1", "sm_80"}, {"emu", "sm_80"}};
+  enum { ROWS = sizeof rows / sizeof *rows };
+  static worker workers[ROWS];
+  const int used = HAVE_EMULATOR ? ROWS : ROWS - 1;
+  for (int warm = 0; warm < 2; warm++) {
+    for (int n = 0; n < used; n++) {
+      workers[n] = (worker){.engine = open_engine(rows[n].device, NULL), .variant = 0};
+      start(&workers[n]);
+    }
+    for (int n = 0; n < used; n++) {
+      finish(&workers[n]);
+      assert_string_equal(workers[n].result.arch, rows[n].arch);
+      assert_int_equal(workers[n].result.counters.compiles, !warm);
+      assert_int_equal(workers[n].result.counters.cache_hits, warm);
+      if (n == 2 && tiny_judge(&workers[n].result))
+        fail_msg("%s", tiny_judge(&workers[n].result));
+      qkv_close(workers[n].engine);
+    }
+    assert_int_equal(count_entries(), used); /* a key each, in one directory */
+  }
+  /* The stub would have refused another's kernel. */
+  static tiny_result wrong;
+  qkv_engine *e = open_engine("cuda:1", "sm_90a");
+  tiny_run_on(e, 0, &wrong);
+  assert_int_equal(wrong.status, QKV_DEVICE_ERROR);
+  assert_non_null(strstr(wrong.message, "NO_BINARY_FOR_GPU"));
+  qkv_close(e);
+}
+
+/* ---- Forks ---- */
+
+/* Prepares and runs on all devices; an exit code. */
+static int use_devices(void) {
+  static const char *const devices[] = {"cuda:0", "cuda:1", "emu"};
+  static tiny_result r;
+  qkv_options o = QKV_OPTIONS_INIT;
+  o.cache_dir = root;
+  for (int n = 0; n < 2 + HAVE_EMULATOR; n++) {
+    o.device = devices[n];
+    tiny_run(&o, 3, &r);
+    if (r.status != QKV_OK || (n == 2 && tiny_judge(&r))) {
+      fprintf(stderr, "%s: %s\n", devices[n], r.status != QKV_OK ? r.message : tiny_judge(&r));
+      return 1;
+    }
+  }
+  return 0;
+}
+
+static int code_of(pid_t child) {
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+/* A parent that loaded specs, compiled for GPUs and read the cache may fork: nothing of that touches the driver. Must
+ * be the first test: the others use it. */
+static void test_fork_before_cuda(void **state) {
+  (void)state;
+  qkv_engine *e = open_engine("none", "sm_90a");
+  char source[256];
+  qkv_spec *spec;
+  qkv_build_report report = {.size = sizeof report};
+  tiny_spec(source, 3);
+  assert_int_equal(qkv_spec_load(e, source, &spec), QKV_OK);
+  for (int n = 0; n < 2; n++)
+    assert_int_equal(qkv_build(e, spec, NULL, &report), QKV_OK);
+  pid_t children[3];
+  for (int n = 0; n < 3; n++) {
+    children[n] = fork();
+    assert_true(children[n] >= 0);
+    if (children[n] == 0)
+      _exit(use_devices());
+  }
+  int parent = use_devices(), wrong = 0;
+  for (int n = 0; n < 3; n++)
+    wrong += code_of(children[n]) != 0;
+  assert_int_equal(parent, 0);
+  assert_int_equal(wrong, 0);
+  qkv_string_free(report.notes);
+  qkv_string_free(report.advisories);
+  qkv_spec_free(spec);
+  qkv_close(e);
+}
+
+/* Afterwards CUDA works in no child: it gets a typed failure; the emulated device still works there. */
+static void test_fork_after_cuda(void **state) {
+  (void)state;
+  assert_int_equal(use_devices(), 0);
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    static tiny_result r;
+    qkv_options o = QKV_OPTIONS_INIT;
+    o.cache_dir = root;
+    o.device = "cuda:0";
+    tiny_run(&o, 3, &r);
+    if (r.status == QKV_OK || !strstr(r.message, "NOT_INITIALIZED")) {
+      fprintf(stderr, "status %d: %s\n", (int)r.status, r.message);
+      _exit(1);
+    }
+    o.device = "emu";
+    if (HAVE_EMULATOR)
+      tiny_run(&o, 3, &r);
+    _exit(HAVE_EMULATOR && tiny_judge(&r) ? 2 : 0);
+  }
+  assert_int_equal(code_of(child), 0);
+}
+
+int main(int argc, char **argv) {
+  (void)argc;
+  if (!getenv("QKV_TEST_STUBBED"))
+    return cuda_stub_start(argv);
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+  const struct CMUnitTest tests[] = {TEST(test_fork_before_cuda), TEST(test_fork_after_cuda),
+                                     TEST(test_one_compile_per_key), TEST(test_nobody_waits_for_another_kernel),
+                                     TEST(test_devices_of_different_kinds)};
+  return cmocka_run_group_tests(tests, make_stubs, remove_stubs);
+}
