@@ -44,12 +44,12 @@ static char *path_of(const char *name) {
   return path;
 }
 
-static qkv_engine *open_engine(const char *target, int disable_jit, const char *const *packs) {
+/* The GPU of that number: 0 is an sm_90a, 1 an sm_80. */
+static qkv_engine *open_gpu(int gpu, int disable_jit, const char *const *packs) {
   static const char *const none[] = {NULL};
   qkv_options o = QKV_OPTIONS_INIT;
   qkv_engine *e = NULL;
-  o.device = "cuda";
-  o.arch = target;
+  o.device = gpu ? "cuda:1" : "cuda:0";
   o.cache_dir = "";
   o.disable_jit = disable_jit;
   o.log = keep;
@@ -58,6 +58,10 @@ static qkv_engine *open_engine(const char *target, int disable_jit, const char *
   if (qkv_open(&o, &e) != QKV_OK)
     fail_msg("qkv_open: %s", qkv_last_error(NULL));
   return e;
+}
+
+static qkv_engine *open_engine(int disable_jit, const char *const *packs) {
+  return open_gpu(0, disable_jit, packs);
 }
 
 static void must(qkv_status status) {
@@ -82,7 +86,7 @@ static const qkv_limits maxima = {sizeof maxima, 64, 4096, 8192, 0, NULL, NULL, 
 
 /* A pack of the given specs, of the op for the limits. */
 static void make_pack(const char *path, const char *target, const char *const *sources, int n, const qkv_limits *l) {
-  qkv_engine *e = open_engine(NULL, 0, NULL);
+  qkv_engine *e = open_engine(0, NULL);
   qkv_bundle *b = NULL;
   must(qkv_bundle_open(e, &b));
   for (int i = 0; i < n; i++) {
@@ -182,7 +186,7 @@ static void test_requests_tell_apart_what_differs(void **state) {
   const char *folder = QKV_SOURCE_DIR "/tests/golden";
   const int found = scandir(folder, &names, is_yaml, alphasort);
   assert_true(found > 10);
-  qkv_engine *e = open_engine(NULL, 0, NULL);
+  qkv_engine *e = open_engine(0, NULL);
   for (int n = 0; n < found; n++) {
     char path[512];
     snprintf(path, sizeof path, "%s/%s", folder, names[n]->d_name);
@@ -196,7 +200,7 @@ static void test_requests_tell_apart_what_differs(void **state) {
 /* Every field of a request counts. */
 static void test_every_field_is_in_the_key(void **state) {
   (void)state;
-  qkv_engine *e = open_engine(NULL, 0, NULL);
+  qkv_engine *e = open_engine(0, NULL);
   const char *const sources[] = {
       dense, served, "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: f16, mask: causal}\n",
       "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n"
@@ -256,7 +260,7 @@ static void test_recorded_requests_render_nothing(void **state) {
   (void)state;
   char *path = path_of("a.pack");
   make_pack(path, NULL, (const char *const[]){dense, served}, 2, &maxima);
-  qkv_engine *e = open_engine(NULL, 0, (const char *const[]){path, NULL});
+  qkv_engine *e = open_engine(0, (const char *const[]){path, NULL});
   qkv_spec *from_pack = NULL, *own = load(e, served), *one = load(e, dense);
   qkv_limits l = maxima;
   must(qkv_spec_from_pack(e, "served", &from_pack));
@@ -274,7 +278,7 @@ static void test_recorded_requests_render_nothing(void **state) {
   expect_from_pack(e, one, &maxima, 2);
   expect_rendered(e, one, NULL); /* its schedule follows the declared queries */
   /* The op is the same one. */
-  qkv_engine *other = open_engine(NULL, 0, NULL);
+  qkv_engine *other = open_engine(0, NULL);
   qkv_op *packed, *made;
   must(qkv_prepare(e, own, &maxima, &packed));
   must(qkv_prepare(other, own, &maxima, &made));
@@ -297,7 +301,7 @@ static void test_kernels_serve_other_requests(void **state) {
   (void)state;
   char *path = path_of("a.pack");
   make_pack(path, NULL, (const char *const[]){served}, 1, &maxima);
-  qkv_engine *e = open_engine(NULL, 1, (const char *const[]){path, NULL});
+  qkv_engine *e = open_engine(1, (const char *const[]){path, NULL});
   qkv_spec *s = load(e, served);
   qkv_limits l = maxima;
   qkv_op *op;
@@ -318,7 +322,7 @@ static void test_aligned_only_packs(void **state) {
   qkv_limits l = maxima;
   l.aligned_only = 1;
   make_pack(path, NULL, (const char *const[]){served}, 1, &l);
-  qkv_engine *e = open_engine(NULL, 0, (const char *const[]){path, NULL});
+  qkv_engine *e = open_engine(0, (const char *const[]){path, NULL});
   qkv_spec *s = load(e, served);
   expect_from_pack(e, s, &l, 2);
   expect_rendered(e, s, &maxima); /* it has no kernel for other tensors */
@@ -330,7 +334,7 @@ static void test_missing_kernels_are_named(void **state) {
   (void)state;
   char *path = path_of("a.pack");
   make_pack(path, "sm_80", (const char *const[]){served}, 1, &maxima); /* the stub is an sm_90a */
-  qkv_engine *e = open_engine(NULL, 1, (const char *const[]){path, NULL});
+  qkv_engine *e = open_engine(1, (const char *const[]){path, NULL});
   qkv_spec *s = load(e, served);
   qkv_op *op;
   assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_NOT_PREPARED);
@@ -343,12 +347,12 @@ static void test_missing_kernels_are_named(void **state) {
       fail_msg("'%s' is not in: %s", parts[n], qkv_last_error(NULL));
   qkv_close(e);
   /* Without that prohibition the compiler steps in. */
-  e = open_engine(NULL, 0, (const char *const[]){path, NULL});
+  e = open_engine(0, (const char *const[]){path, NULL});
   expect_rendered(e, s, &maxima);
   assert_int_equal(count(e).compiles, 3);
   qkv_close(e);
   /* And for its own architecture the pack serves. */
-  e = open_engine("sm_80", 1, (const char *const[]){path, NULL});
+  e = open_gpu(1, 1, (const char *const[]){path, NULL});
   expect_from_pack(e, s, &maxima, 3);
   qkv_close(e);
   qkv_spec_free(s);
@@ -376,8 +380,7 @@ static qkv_engine *open_tuned(const char *folder, const char *path) {
   const char *const packs[] = {path, NULL};
   qkv_options o = QKV_OPTIONS_INIT;
   qkv_engine *e = NULL;
-  o.device = "cuda";
-  o.arch = "sm_80";
+  o.device = "cuda:1";
   o.cache_dir = "";
   o.tuned_dir = folder;
   o.log = keep;
@@ -440,7 +443,7 @@ static void test_moved_read_only_and_in_memory(void **state) {
   assert_int_equal(rename(path, moved), 0);
   chmod(moved, 0444);
   chmod(folder, 0555);
-  qkv_engine *e = open_engine(NULL, 1, NULL);
+  qkv_engine *e = open_engine(1, NULL);
   qkv_spec *s = load(e, served);
   must(qkv_pack_load(e, moved));
   expect_from_pack(e, s, &maxima, 3);
@@ -452,7 +455,7 @@ static void test_moved_read_only_and_in_memory(void **state) {
   const size_t size = fread(bytes + 1, 1, sizeof bytes - 1, f); /* at an odd address */
   fclose(f);
   unlink(moved);
-  e = open_engine(NULL, 1, NULL);
+  e = open_engine(1, NULL);
   must(qkv_pack_load_memory(e, bytes + 1, size));
   expect_from_pack(e, s, &maxima, 3);
   assert_int_equal(qkv_pack_load_memory(e, bytes, size), QKV_IO);
@@ -468,7 +471,7 @@ static void test_the_first_pack_wins(void **state) {
   make_pack(a, NULL, (const char *const[]){served}, 1, &maxima);
   make_pack(b, NULL, (const char *const[]){twin, dense}, 2, &maxima);
   for (int turn = 0; turn < 2; turn++) {
-    qkv_engine *e = open_engine(NULL, 1, (const char *const[]){turn ? b : a, turn ? a : b, NULL});
+    qkv_engine *e = open_engine(1, (const char *const[]){turn ? b : a, turn ? a : b, NULL});
     qkv_spec *s = NULL, *other = NULL;
     qkv_spec_info info = {.size = sizeof info};
     must(qkv_spec_from_pack(e, "served", &s));
@@ -535,7 +538,7 @@ static void test_other_makers(void **state) {
   make_pack(a, NULL, (const char *const[]){served}, 1, &maxima);
   pack_maker maker;
   qkv_pack_info info = {.size = sizeof info};
-  qkv_engine *e = open_engine(NULL, 1, NULL);
+  qkv_engine *e = open_engine(1, NULL);
   qkv_spec *s = load(e, served);
   bundle_maker(&maker);
   strcpy(maker.version, "99.0.0");
@@ -573,7 +576,7 @@ static void test_damage_costs_what_it_hits(void **state) {
   assert_true(size > 1000);
   int refused = 0, served_from = 0, made = 0;
   for (size_t at = 0; at < size; at += at > 600 ? 5 * STEP : STEP) {
-    qkv_engine *e = open_engine(NULL, 0, NULL);
+    qkv_engine *e = open_engine(0, NULL);
     qkv_spec *s = NULL, *from_pack = NULL;
     qkv_op *op = NULL;
     bytes[at] ^= 0x10;
@@ -619,7 +622,7 @@ static void note_progress(int done, int total, const char *name, const char *how
 
 static void test_many_with_failures(void **state) {
   (void)state;
-  qkv_engine *e = open_engine(NULL, 0, NULL);
+  qkv_engine *e = open_engine(0, NULL);
   enum { SPECS = 6 };
   static const char unable[] = "qkvc: 1\nname: unable\nattention: {heads: 2, dim: 64, dtype: bf16}\n";
   qkv_spec *specs[SPECS] = {load(e, dense), load(e, unable), load(e, served), NULL, load(e, dense), load(e, served)};
@@ -669,7 +672,7 @@ static void test_start_of_forty_specs(void **state) {
   struct dirent **names;
   const int found = scandir(QKV_SOURCE_DIR "/specs/serving", &names, is_yaml, alphasort);
   assert_true(found >= SPECS);
-  qkv_engine *e = open_engine(NULL, 0, NULL);
+  qkv_engine *e = open_engine(0, NULL);
   qkv_bundle *b;
   char spec_names[SPECS][80], path[512];
   must(qkv_bundle_open(e, &b));
@@ -691,7 +694,7 @@ static void test_start_of_forty_specs(void **state) {
   for (int start = 0; start < STARTS; start++) {
     qkv_spec *specs[SPECS];
     qkv_op *ops[SPECS];
-    e = open_engine(NULL, 1, NULL);
+    e = open_engine(1, NULL);
     const double began = seconds_now();
     must(qkv_pack_load(e, file));
     for (int n = 0; n < SPECS; n++) {
@@ -727,6 +730,7 @@ static int build_nvrtc(void **state) {
   if (system(command))
     return -1;
   setenv("QKV_NVRTC", library, 1);
+  setenv("QKV_STUB_CAPABILITIES", "9.0,8.0", 1);
   unsetenv("QKV_STUB");
   /* Opened here, so that its folder can go. */
   char ignored[512];
