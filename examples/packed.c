@@ -1,12 +1,12 @@
-/* packed.c: attention in a program that ships without a compiler. Its kernels were compiled when it was built and lie in it
- * as an array; at run time nothing is generated or compiled, and no file is read but libqkv.so, on a GPU also the driver.
+/* packed.c: attention in a program that ships without a compiler. Its kernels were compiled when it was built and lie
+ * in it as an array; at run time nothing is generated or compiled, and no file is read but libqkv.so and the driver.
  *
  *   qkvc bundle packed.yaml --device emu --c-array -o packed_kernels      the emulated device's kernels
  *   cc packed.c packed_kernels.c $(pkg-config --cflags --libs qkv) -lm
  *   ./a.out emu
  *
- * For GPUs: qkvc bundle packed.yaml --arch sm_90a --c-array -o packed_gpu, and -DWITH_GPU packed_gpu.c; then ./a.out runs
- * on the first one. What comes out is compared with the reference.
+ * For GPUs: qkvc bundle packed.yaml --arch sm_90a --c-array -o packed_gpu, and -DWITH_GPU packed_gpu.c; then ./a.out
+ * runs on the first one. What comes out is compared with the reference.
  *
  * Exit code: 0 right, 1 wrong or failed, 77 nothing to run on. */
 #include <math.h>
@@ -21,7 +21,11 @@
 #endif
 
 enum { BATCH = 2, LEN_Q = 19, LEN_K = 45, HEADS_Q = 4, HEADS_KV = 2, DIM = 32, NO_DEVICE = 77 };
-enum { Q_COUNT = BATCH * LEN_Q * HEADS_Q * DIM, K_COUNT = BATCH * LEN_K * HEADS_KV * DIM, LSE_COUNT = BATCH * HEADS_Q * LEN_Q };
+enum {
+  Q_COUNT = BATCH * LEN_Q * HEADS_Q * DIM,
+  K_COUNT = BATCH * LEN_K * HEADS_KV * DIM,
+  LSE_COUNT = BATCH * HEADS_Q * LEN_Q
+};
 
 /* Stops the program where a call of the library fails. */
 static void check(qkv_status status) {

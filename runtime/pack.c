@@ -88,8 +88,11 @@ static pack_status check_head(const unsigned char *file, size_t size, int *count
   }
   const uint64_t version = pack_get(file + AT_VERSION, 4), records = pack_get(file + AT_COUNT, 4);
   if (version > PACK_FORMAT) {
-    text_printf(why, "is of format %llu, which is newer than this library's %d; it is left alone. Update libqkv, or make "
-                     "the pack anew with this version's `qkvc bundle`", (unsigned long long)version, PACK_FORMAT);
+    text_printf(
+        why,
+        "is of format %llu, which is newer than this library's %d; it is left alone. Update libqkv, or make the "
+        "pack anew with this version's `qkvc bundle`",
+        (unsigned long long)version, PACK_FORMAT);
     return PACK_NEWER;
   }
   if (pack_get(file + AT_FILE_SIZE, 8) != size) {

@@ -1,8 +1,8 @@
 /* pack.h: a pack: one relocatable, read-only file with what many specs need at run time (docs/design/0013-packs.md).
  *
- * A pack is a list of records, each with a kind, a key of 128 bits and a digest of its own. A record that does not verify
- * is as good as absent; the others stay usable. Nothing is unpacked or copied when a pack is opened: records are looked
- * up in the bytes, and verified whenever they are found. Any number of threads may look at once.
+ * A pack is a list of records, each with a kind, a key of 128 bits and a digest of its own. A record that does not
+ * verify is as good as absent; the others stay usable. Nothing is unpacked or copied when a pack is opened: records are
+ * looked up in the bytes, and verified whenever they are found. Any number of threads may look at once.
  *
  *   kernel   key: the cache's key of the kernel        bytes: manifest and image (pack_kernel)
  *   request  key: hash of what qkv_prepare is asked    bytes: which kernels answer it (pack_request)

@@ -54,8 +54,8 @@ typedef struct member {
 
 enum { CHOICES = TUNED_GPUS + 1 };
 
-/* A request of qkv_prepare, once for every answer that tables of measured schedules have to it: none, and what each GPU of
- * the architecture gets. */
+/* A request of qkv_prepare, once for every answer that tables of measured schedules have to it: none, and what each GPU
+ * of the architecture gets. */
 typedef struct addition {
   qkv_bundle *bundle;
   const spec *spec;
@@ -157,9 +157,8 @@ static bool record(addition *a, const char *tuned) {
   spec_json(a->spec, &source);
   request.words = words.bytes;
   request.words_size = words.size;
-  good = good && !words.failed && !source.failed &&
-         request_key(a->spec, compiler, &a->request, tuned, a->reads, key) && pack_add_request(w, key, &request) &&
-         pack_add_named(w, PACK_SPEC, a->spec->name, source.bytes, source.size);
+  good = good && !words.failed && !source.failed && request_key(a->spec, compiler, &a->request, tuned, a->reads, key) &&
+         pack_add_request(w, key, &request) && pack_add_named(w, PACK_SPEC, a->spec->name, source.bytes, source.size);
   text_free(&words);
   text_free(&source);
   return good;
@@ -169,8 +168,8 @@ static bool record(addition *a, const char *tuned) {
 static qkv_status check_name(const addition *a) {
   text source = {0};
   spec_json(a->spec, &source);
-  const int other = !source.failed && pack_writer_conflicts(a->bundle->writer, PACK_SPEC, a->spec->name, source.bytes,
-                                                            source.size);
+  const int other =
+      !source.failed && pack_writer_conflicts(a->bundle->writer, PACK_SPEC, a->spec->name, source.bytes, source.size);
   text_free(&source);
   return other ? error_set(QKV_INVALID_ARGUMENT, "two specs are named '%s' and differ: a pack finds specs by name",
                            a->spec->name)
@@ -297,7 +296,7 @@ static int write_all(int fd, const char *from, size_t size) {
   return 0;
 }
 
-/* 0 or an errno. A new file takes the place of the old one at once, so that a process that reads the old one goes on. */
+/* 0 or an errno. A new file takes the place of the old one at once, so that who reads the old one goes on. */
 static int replace_file(const char *path, const void *bytes, size_t size) {
   text temporary = {0};
   text_printf(&temporary, "%s.tmp-%ld", path, (long)getpid());

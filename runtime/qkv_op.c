@@ -254,8 +254,8 @@ static void start_aside(side_build *b) {
   b->threaded = b->wanted && pthread_create(&b->thread, NULL, build_aside, b) == 0;
 }
 
-/* Waits for it, or does it now when no thread could be started and all is well so far, or when all that is missing is to
- * be named. */
+/* Waits for it, or does it now when no thread could be started and all is well so far, or when all that is missing is
+ * to be named. */
 static void finish_aside(side_build *b, qkv_status status) {
   if (b->threaded)
     pthread_join(b->thread, NULL);
@@ -270,8 +270,8 @@ static qkv_status judge_aside(const side_build *b, qkv_status status, const char
              : error_set(b->status, "%s: %s", what, b->message ? b->message : "failed");
 }
 
-/* The error of an op whose kernels may not be compiled: each that is missing, and how to make them. rendered and missing
- * by role. */
+/* The error of an op whose kernels may not be compiled: each that is missing, and how to make them. rendered and
+ * missing by role. */
 static qkv_status name_missing(const qkv_op *op, const gen_request *r, const gen_kernel *const rendered[ROLES],
                                const bool missing[ROLES]) {
   const qkv_engine *e = op->engine;

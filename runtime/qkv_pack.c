@@ -1,8 +1,8 @@
 /* qkv_pack.c: packs as the facade uses them: which ones an engine has, and what they answer.
  *
- * A pack answers two questions. "Which kernels has an op for this request?" is asked before anything is rendered, so that
- * a warm start runs no Lua; its key is a hash of all that decides it (request_key). "Is there an image of this source?"
- * is asked after rendering, by the cache's key, for requests that nobody recorded. */
+ * A pack answers two questions. "Which kernels has an op for this request?" is asked before anything is rendered, so
+ * that a warm start runs no Lua; its key is a hash of all that decides it (request_key). "Is there an image of this
+ * source?" is asked after rendering, by the cache's key, for requests that nobody recorded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,16 +36,16 @@ void bundle_maker(pack_maker *out) {
   template_digest(out->templates);
 }
 
-/* Kernels of another version may want other parameters than this one binds: such a pack is refused whole. Those of other
- * templates bind alike, and serve what they were made for. */
+/* Kernels of another version may want other parameters than this one binds: such a pack is refused whole. Those of
+ * other templates bind alike, and serve what they were made for. */
 static qkv_status check_maker(const qkv_engine *e, const pack *p) {
   pack_maker own;
   const pack_maker *theirs = pack_made_by(p);
   bundle_maker(&own);
   if (strcmp(theirs->version, own.version) || theirs->manifest_format != own.manifest_format)
     return error_set(QKV_UNSUPPORTED,
-                     "pack %s: was made by qkvc %s (manifest format %d), this is %s (%d): its kernels are not used; make "
-                     "it anew with `qkvc bundle`",
+                     "pack %s: was made by qkvc %s (manifest format %d), this is %s (%d): its kernels are not used; "
+                     "make it anew with `qkvc bundle`",
                      pack_name(p), theirs->version, theirs->manifest_format, own.version, own.manifest_format);
   if (strcmp(theirs->templates, own.templates))
     engine_log(e, QKV_LOG_INFO, "pack %s: was made from other templates; it answers the requests that it recorded",
@@ -411,8 +411,8 @@ static qkv_status list_records(const pack *p, listing *l) {
   return QKV_OK;
 }
 
-qkv_status qkv_pack_list(const char *path, qkv_pack_info *info,
-                         int (*visit)(const qkv_pack_entry *entry, void *user), void *user) {
+qkv_status qkv_pack_list(const char *path, qkv_pack_info *info, int (*visit)(const qkv_pack_entry *entry, void *user),
+                         void *user) {
   if (!path)
     return error_set(QKV_INVALID_ARGUMENT, "path is NULL");
   pack *p;
@@ -424,9 +424,8 @@ qkv_status qkv_pack_list(const char *path, qkv_pack_info *info,
     return status;
   pack_maker own;
   const pack_maker *theirs = pack_made_by(p);
-  listing l = {.info = {.size = sizeof l.info, .bytes = pack_size(p), .records = pack_count(p)},
-               .visit = visit,
-               .user = user};
+  listing l = {
+      .info = {.size = sizeof l.info, .bytes = pack_size(p), .records = pack_count(p)}, .visit = visit, .user = user};
   bundle_maker(&own);
   snprintf(l.info.version, sizeof l.info.version, "%s", theirs->version);
   l.info.usable = !strcmp(theirs->version, own.version) && theirs->manifest_format == own.manifest_format;

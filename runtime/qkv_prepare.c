@@ -1,8 +1,8 @@
 /* qkv_prepare.c: many ops at once: what an engine does at its start.
  *
- * Workers take specs in the order given; each is a qkv_prepare, whose further kernels are built beside the first. So a few
- * times as many kernels are under way as there are workers, which keeps every core busy up to the last spec, while the
- * engine's gate (qkv_build.c) lets only as many compilers run as was asked for: each takes some hundred MB. */
+ * Workers take specs in the order given; each is a qkv_prepare, whose further kernels are built beside the first. So a
+ * few times as many kernels are under way as there are workers, which keeps every core busy up to the last spec, while
+ * the engine's gate (qkv_build.c) lets only as many compilers run as was asked for: each takes some hundred MB. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +101,11 @@ static qkv_status judge(const batch *b) {
 
 qkv_status qkv_prepare_many(qkv_engine *e, int count, qkv_spec *const specs[], const qkv_limits *const limits[],
                             qkv_op *ops[], qkv_status statuses[], const qkv_prepare_many_options *options) {
-  batch b = {.engine = e, .count = count, .specs = specs, .limits = limits, .ops = ops,
+  batch b = {.engine = e,
+             .count = count,
+             .specs = specs,
+             .limits = limits,
+             .ops = ops,
              .options = QKV_PREPARE_MANY_OPTIONS_INIT};
   if (!e || (count > 0 && (!specs || !ops)))
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", !e ? "engine" : !specs ? "specs" : "ops");

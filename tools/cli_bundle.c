@@ -34,7 +34,7 @@ static const cli_option options[] = {
 enum { MOST_ARCHES = 16, MOST_PHASES = 8 };
 
 typedef struct job {
-  int spec; /* number of the argument */
+  int spec;         /* number of the argument */
   const char *arch; /* NULL: the engine's */
   qkv_limits limits;
   bool optional; /* not asked for by name: left out where the spec has no such phase */

@@ -36,7 +36,7 @@ static void print_header(FILE *f, const char *symbol, size_t size) {
           " *\n"
           " *   qkv_pack_load_memory(engine, %s, %s_size);\n"
           " *\n"
-          " * gives an engine of libqkv its specs and kernels, so that the program needs neither files nor a compiler. */\n"
+          " * gives an engine of libqkv its specs and kernels: the program needs neither files nor a compiler. */\n"
           "#ifndef %s_PACK_H\n#define %s_PACK_H\n\n#include <stddef.h>\n\n"
           "#ifdef __cplusplus\nextern \"C\" {\n#endif\n"
           "extern const unsigned char %s[];\nextern const size_t %s_size;\n"

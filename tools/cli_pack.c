@@ -78,9 +78,9 @@ static int list(const char *path) {
       table_print(&l.table, stdout);
     printf("%s: %d records, %s, %d damaged; made by qkvc %s%s\n", path, info.records, format_bytes(bytes, info.bytes),
            info.damaged, info.version,
-           !info.usable            ? ", whose kernels this version does not use"
+           !info.usable           ? ", whose kernels this version does not use"
            : !info.same_templates ? " from other templates"
-                                   : "");
+                                  : "");
   }
   table_free(&l.table);
   if (status)
@@ -97,7 +97,7 @@ typedef struct request {
   char *spec, *phase, *family, *schedule;
   int64_t batch, len_q;
   bool few;
-  bool skipped; /* recorded without maxima, which its workspace follows from: no op can be made so */
+  bool skipped;               /* recorded without maxima, which its workspace follows from: no op can be made so */
   double parse, lookup, load; /* seconds */
 } request;
 
@@ -200,7 +200,8 @@ static void show_times(const requests *r, double read, double total, uint64_t re
   }
   if (t.rows)
     table_print(&t, stdout);
-  printf("\n%d requests in %.2f ms: reading the pack %.2f, specs %.2f, lookup %.2f, images %.2f; %llu sources rendered\n",
+  printf("\n%d requests in %.2f ms: reading the pack %.2f, specs %.2f, lookup %.2f, images %.2f; %llu sources "
+         "rendered\n",
          t.rows, 1e3 * total, 1e3 * read, 1e3 * parse, 1e3 * lookup, 1e3 * load, (unsigned long long)renders);
   table_free(&t);
 }
@@ -257,7 +258,7 @@ const cli_command cli_pack_command = {
     "show and verify a pack, time a start from it",
     "  ls    every record, verified; exit code 1 when one is damaged. Needs no GPU\n"
     "  time  reads the pack and prepares everything that it has for the device, without a cache and with compiling\n"
-    "        disabled: milliseconds of each part, of the fastest of several starts; the last table is of the last one\n\n"
+    "        disabled: milliseconds of the fastest of several starts; the rows are of the last one\n\n"
     "qkvc bundle makes packs.",
     options,
     2,

@@ -17,7 +17,8 @@ def specs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("specs")
     for name, dtype, more in (("one", "f16", "outputs: [o, lse]\n"), ("two", "bf16", "")):
         (folder / f"{name}.yaml").write_text(
-            f"qkvc: 1\nname: {name}\nattention: {{heads: {{q: 2, kv: 1}}, dim: 16, dtype: {dtype}, mask: causal}}\n{more}"
+            f"qkvc: 1\nname: {name}\n"
+            f"attention: {{heads: {{q: 2, kv: 1}}, dim: 16, dtype: {dtype}, mask: causal}}\n{more}"
             "workloads: [{name: tiny, batch: 1, q: 20, kv: 37}]\n")
     return folder
 
@@ -95,11 +96,12 @@ def test_a_start_takes_milliseconds(qkvc, pack):
 
 def test_as_c(qkvc, pack, specs, tmp_path):
     """The array holds the pack's bytes; a program with it compiles as C and its header as C++."""
-    qkvc("bundle", specs / "one.yaml", specs / "two.yaml", "--device", "emu", "--c-array", "-o", tmp_path / "my-kernels.c")
+    qkvc("bundle", specs / "one.yaml", specs / "two.yaml", "--device", "emu", "--c-array", "-o",
+         tmp_path / "my-kernels.c")
     (tmp_path / "main.c").write_text('#include <stdio.h>\n#include "my-kernels.h"\nint main(void) {\n'
                                      "  return fwrite(my_kernels, 1, my_kernels_size, stdout) != my_kernels_size;\n}\n")
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", "main", "main.c", "my-kernels.c"], cwd=tmp_path,
-                   check=True)
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", "main", "main.c", "my-kernels.c"],
+                   cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "main"], capture_output=True, check=True).stdout == pack.read_bytes()
     text = (tmp_path / "my-kernels.c").read_text()
     assert str(tmp_path) not in text and max(map(len, text.splitlines())) <= 120

@@ -1,6 +1,6 @@
-/* test_packed_ops.c: ops from packs, on a driver and an NVRTC that do nothing (tests/fault): what a pack recorded is loaded
- * without rendering; what it did not, is made; whatever is damaged, missing, foreign or newer is named and done without.
- * And many ops at once. */
+/* test_packed_ops.c: ops from packs, on a driver and an NVRTC that do nothing (tests/fault): what a pack recorded is
+ * loaded without rendering; what it did not, is made; whatever is damaged, missing, foreign or newer is named and done
+ * without. And many ops at once. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,8 @@
 static char root[32], log_text[1 << 16];
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static const char dense[] = "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: bf16, mask: causal}\n"
+static const char dense[] = "qkvc: 1\nname: dense\n"
+                            "attention: {heads: {q: 4, kv: 2}, dim: 64, dtype: bf16, mask: causal}\n"
                             "outputs: [o, lse]\n";
 static const char served[] = "qkvc: 1\nname: served\n"
                              "attention: {heads: {q: 8, kv: 2}, dim: 64, dtype: bf16, mask: causal}\n"
@@ -99,7 +100,6 @@ static void make_pack(const char *path, const char *target, const char *const *s
   qkv_close(e);
 }
 
-
 static int begin(void **state) {
   (void)state;
   snprintf(root, sizeof root, "/tmp/qkv-packs-XXXXXX");
@@ -164,8 +164,8 @@ static void equal_keys_equal_sources(qkv_engine *e, const char *path, const char
       for (int which = 0; which < ROLES; which++) {
         const gen_kernel *a = kernels[recorded][which], *b = kernels[n][which];
         if ((a != NULL) != (b != NULL) || (a && strcmp(a->source.bytes, b->source.bytes)))
-          fail_msg("%s for %s, %s: batch %d, len_q %d gives another source than %d, %d, and the same key", path, arch_name,
-                   role_name(which), (int)sizes[n][0], (int)sizes[n][1], (int)sizes[recorded][0],
+          fail_msg("%s for %s, %s: batch %d, len_q %d gives another source than %d, %d, and the same key", path,
+                   arch_name, role_name(which), (int)sizes[n][0], (int)sizes[n][1], (int)sizes[recorded][0],
                    (int)sizes[recorded][1]);
       }
     }
@@ -202,7 +202,9 @@ static void test_every_field_is_in_the_key(void **state) {
   (void)state;
   qkv_engine *e = open_engine(0, NULL);
   const char *const sources[] = {
-      dense, served, "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: f16, mask: causal}\n",
+      dense,
+      served,
+      "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: f16, mask: causal}\n",
       "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n"
       "schedule: {tile_m: 64}\n",
       "qkvc: 1\nname: dense\nattention: {heads: {q: 4, kv: 2}, dim: 64, dtype: bf16, mask: causal}\noutputs: [o, lse]\n"
@@ -338,9 +340,14 @@ static void test_missing_kernels_are_named(void **state) {
   qkv_spec *s = load(e, served);
   qkv_op *op;
   assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_NOT_PREPARED);
-  static const char *const parts[] = {"spec served",        "a.pack",        "primary: attention_forward_sm90 for sm_90a",
-                                      "unaligned tensors:", "few queries: attention_decode", "schedule tile_m=",
-                                      "QKV_DISABLE_JIT",    "qkvc bundle served.yaml --arch sm_90a",
+  static const char *const parts[] = {"spec served",
+                                      "a.pack",
+                                      "primary: attention_forward_sm90 for sm_90a",
+                                      "unaligned tensors:",
+                                      "few queries: attention_decode",
+                                      "schedule tile_m=",
+                                      "QKV_DISABLE_JIT",
+                                      "qkvc bundle served.yaml --arch sm_90a",
                                       "--limits batch=64,len_q=4096"};
   for (size_t n = 0; n < sizeof parts / sizeof *parts; n++)
     if (!strstr(qkv_last_error(NULL), parts[n]))
@@ -360,7 +367,8 @@ static void test_missing_kernels_are_named(void **state) {
 
 /* ---- Tables of measured schedules ---- */
 
-static const char tuned_schedule[] = "tile_m=64,tile_n=32,warps=4,stages=2,q_registers=1,split_loads=0,slack=8,blocks=2";
+static const char tuned_schedule[] =
+    "tile_m=64,tile_n=32,warps=4,stages=2,q_registers=1,split_loads=0,slack=8,blocks=2";
 
 static const char *schedule_of(qkv_engine *e, const char *source, const qkv_limits *l, uint64_t renders) {
   static char schedule[256];
@@ -400,10 +408,19 @@ static void test_tables_travel_along(void **state) {
   char before[256];
   snprintf(before, sizeof before, "%s", schedule_of(e, dense, &maxima, 2));
   assert_string_not_equal(before, tuned_schedule);
-  const qkv_tuned_entry entry = {.size = sizeof entry, .phase = "prefill", .family = "attention_forward_sm80",
-                                 .schedule = tuned_schedule, .workload = "w", .batch = maxima.batch,
-                                 .len_q = maxima.len_q, .len_k = maxima.len_k, .seconds = 1e-3, .low = 1e-3,
-                                 .high = 1e-3, .default_schedule = before, .default_seconds = 2e-3};
+  const qkv_tuned_entry entry = {.size = sizeof entry,
+                                 .phase = "prefill",
+                                 .family = "attention_forward_sm80",
+                                 .schedule = tuned_schedule,
+                                 .workload = "w",
+                                 .batch = maxima.batch,
+                                 .len_q = maxima.len_q,
+                                 .len_k = maxima.len_k,
+                                 .seconds = 1e-3,
+                                 .low = 1e-3,
+                                 .high = 1e-3,
+                                 .default_schedule = before,
+                                 .default_seconds = 2e-3};
   must(qkv_tuned_write(e, s, NULL, &entry, 1, NULL));
   qkv_bundle *b;
   must(qkv_bundle_open(e, &b));
@@ -575,7 +592,7 @@ static void test_damage_costs_what_it_hits(void **state) {
   fclose(f);
   assert_true(size > 1000);
   int refused = 0, served_from = 0, made = 0;
-  for (size_t at = 0; at < size; at += at > 600 ? 5 * STEP : STEP) {
+  for (size_t at = 0; at<size; at += at> 600 ? 5 * STEP : STEP) {
     qkv_engine *e = open_engine(0, NULL);
     qkv_spec *s = NULL, *from_pack = NULL;
     qkv_op *op = NULL;
