@@ -42,6 +42,8 @@ typedef struct generation {
 /* ---- opening and closing ---- */
 
 static void close_generation(generation *g) {
+  if (g->request.reads)
+    *g->request.reads |= g->bound.reads;
   host_close(&g->host);
   renderer_free(&g->render);
   text_free(&g->bound.scratch);

@@ -27,7 +27,12 @@ typedef struct gen_request {
   int64_t len_q;        /* the same of queries an entry */
   int64_t len_k;        /* the same of keys; only tables of schedules go by it */
   const char *template_path; /* directory that overrides built-in templates */
+  unsigned *reads;           /* NULL, or receives GEN_READ_* in addition to what it has, after a failure, too */
 } gen_request;
+
+/* Which declared maxima of its request an answer looked at; it is the same for all values of the others. (That a few
+ * queries make the phase "decode" is not counted: gen_is_decode tells.) */
+enum { GEN_READ_BATCH = 1, GEN_READ_LEN_Q = 2 };
 
 /* Where an output line came from. */
 typedef struct gen_line {
@@ -43,6 +48,7 @@ typedef struct gen_kernel {
   int ntemplates;
   char **templates; /* paths */
 } gen_kernel;
+
 
 /* Whether the phase of a request that names none is "decode". */
 bool gen_is_decode(const gen_request *request);

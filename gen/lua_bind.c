@@ -32,8 +32,8 @@ void binding_analyse(binding *b, arena *a) {
   }
   const expr *tested = b->residue.modulus ? b->residue.rest : b->spec->mask;
   b->mask_parts = expr_hoist(a, tested, b->spec->params, b->spec->nparams);
-  static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
-                                      [MASK_ELEMENTS] = "map"};
+  static const char *const walks[] = {
+      [MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map", [MASK_ELEMENTS] = "map"};
   const bool mapped = spec_is_dense(b->spec) && !b->residue.modulus;
   b->walk = mask_visits_range(&b->plan, mapped) ? NULL : walks[b->plan.form];
 }
@@ -285,14 +285,33 @@ static void define_arch(const arch *a, lua_State *L) {
   host_set_global(L, "arch");
 }
 
-static void define_request(const binding *b, lua_State *L) {
+/* request.batch and request.len_q are noted when they are read: what does not read them does not depend on them. */
+static int read_maximum(lua_State *L) {
+  binding *b = binding_of(L);
+  const char *key = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "";
+  if (!strcmp(key, "batch")) {
+    b->reads |= GEN_READ_BATCH;
+    lua_pushinteger(L, (lua_Integer)b->request->batch);
+  } else if (!strcmp(key, "len_q")) {
+    b->reads |= GEN_READ_LEN_Q;
+    lua_pushinteger(L, (lua_Integer)b->request->len_q);
+  } else {
+    return luaL_error(L, *key ? "request has no field '%s'" : "request has no such field", key);
+  }
+  return 1;
+}
+
+static void define_request(binding *b, lua_State *L) {
   lua_newtable(L);
   set_bool(L, "unaligned", b->request->unaligned);
   set_bool(L, "dedicated", b->request->dedicated);
   binding_set_string(L, "phase", b->phase);
-  set_int(L, "batch", b->request->batch);
-  set_int(L, "len_q", b->request->len_q);
-  host_freeze(L, "request", true);
+  lua_createtable(L, 0, 1);
+  lua_pushlightuserdata(L, b);
+  lua_pushcclosure(L, read_maximum, 1);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, -2);
+  host_freeze(L, "request", false);
   host_set_global(L, "request");
 }
 

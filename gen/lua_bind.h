@@ -30,6 +30,7 @@ typedef struct binding {
   score_plan score;
   score_code score_code[2]; /* its value placed; for packed rows */
   text scratch;             /* freed by the caller */
+  unsigned reads;           /* which maxima of the request Lua looked at, GEN_READ_* */
 } binding;
 
 /* Analyses mask and score into the arena `a`; allocation failures go to a's ARENA_TRY, so not inside host_run. */

@@ -27,7 +27,7 @@ static const char *const size_names[SIZE_COUNT] = {"one",      "batch",  "len_q"
 static const char *const type_names[] = {"pointer", "i64", "i32", "f32", "tensor_map", "states"};
 static const int type_sizes[] = {8, 8, 4, 4, 128, sizeof(manifest_states)};
 static const int type_alignments[] = {8, 8, 4, 4, 64, 8};
-enum { FORMAT = 5, TYPE_COUNT = 6, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
+enum { TYPE_COUNT = 6, REGION_ALIGNMENT = 256, MAX_SIZE = 1 << 30 };
 
 /* ---- sizes ---- */
 
@@ -104,7 +104,7 @@ static void write_rule(const manifest_rule *rule, text *out) {
 }
 
 void manifest_write(const manifest *m, text *out) {
-  text_printf(out, "manifest %d\nfamily %s\nvariant %s\nschedule %s\narch %s\n", FORMAT, m->family, m->variant_hash,
+  text_printf(out, "manifest %d\nfamily %s\nvariant %s\nschedule %s\narch %s\n", MANIFEST_FORMAT, m->family, m->variant_hash,
               *m->schedule ? m->schedule : "-", m->arch);
   text_printf(out, "dilation %s\naligned16 %d\nparams_size %d\n", *m->dilation ? m->dilation : "-", m->aligned16,
               m->params_size);
@@ -232,7 +232,7 @@ static void read_line(reader *r, manifest *m) {
   char key[16];
   read_word(r, key, sizeof key);
   if (strcmp(key, "manifest") == 0)
-    r->bad = r->bad || read_number(r) != FORMAT;
+    r->bad = r->bad || read_number(r) != MANIFEST_FORMAT;
   else if (strcmp(key, "family") == 0)
     read_word(r, m->family, sizeof m->family);
   else if (strcmp(key, "variant") == 0)
@@ -279,9 +279,8 @@ bool manifest_read(const char *bytes, size_t size, manifest *out) {
     m->schedule[0] = 0;
   if (strcmp(m->dilation, "-") == 0)
     m->dilation[0] = 0;
-  bool good = !r.bad && m->nlaunches > 0 && writes_as(m, bytes, size);
   manifest_place_fields(m); /* offsets are determined by the types; others would not have been written */
-  good = good && writes_as(m, bytes, size);
+  const bool good = !r.bad && m->nlaunches > 0 && writes_as(m, bytes, size);
   if (good)
     *out = *m;
   free(m);

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 enum { MAX_EXPRESSIONS = 100, MAX_OVERRIDE_SIZE = 4 << 20 };
 
 typedef struct scanner {
@@ -234,4 +237,17 @@ bool template_load(const char *override, const char *path, const char **bytes, s
   *bytes = file->bytes;
   *size = file->size;
   return true;
+}
+
+void template_digest(char out[33]) {
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  for (int n = 0; n < template_file_count; n++) {
+    const template_file *f = &template_files[n];
+    XXH3_128bits_update(&state, f->path, strlen(f->path) + 1);
+    XXH3_128bits_update(&state, &f->size, sizeof f->size);
+    XXH3_128bits_update(&state, f->bytes, f->size);
+  }
+  const XXH128_hash_t hash = XXH3_128bits_digest(&state);
+  snprintf(out, 33, "%016llx%016llx", (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }

@@ -32,6 +32,9 @@ typedef struct template_file {
 extern const template_file template_files[];
 extern const int template_file_count;
 
+/* 128 bits in hex of all built-in templates: where they are the same, kernels of the same requests are the same. */
+void template_digest(char out[33]);
+
 /* Bytes of a template: from `override` (a directory, or NULL) when the file is there, else built in. On success *bytes
  * is valid as long as *owned (free it; NULL for built-in ones). False when it exists nowhere or cannot be read. */
 bool template_load(const char *override, const char *path, const char **bytes, size_t *size, char **owned,

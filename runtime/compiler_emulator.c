@@ -281,4 +281,5 @@ const compiler_ops compiler_emulator = {
     .compile = compile,
     .resources = resources,
     .plausible = plausible,
+    .contract = stamp,
 };

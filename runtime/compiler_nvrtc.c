@@ -5,6 +5,7 @@
  * headers (processes race for them) and its change of the stack limit (a process-wide setting). Any number of threads
  * may compile at once. */
 #define _GNU_SOURCE /* strchrnul */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 #include "nvrtc_library.h"
 #include "text.h"
 
+#define LINE_INFO "-lineinfo"
+
 /* Options beside the architecture, with the first version that knows them (major * 100 + minor). */
 static const struct option {
   int since;
@@ -26,7 +29,7 @@ static const struct option {
     {0, "--std=c++17"},
     {0, "--modify-stack-limit=false"}, /* it is the process's, and other threads live in it */
     {0, "--ptxas-options=-v"},         /* registers and spills in the log */
-    {0, "-lineinfo"},                  /* profilers show the generated source */
+    {0, LINE_INFO},                    /* profilers show the generated source */
     {1204, "--minimal"},               /* no textures, surfaces, dynamic parallelism */
     {1209, "--no-cache"},
     {1209, "--frandom-seed=qkv"},
@@ -35,27 +38,35 @@ enum { OPTIONS = sizeof options / sizeof *options };
 
 static const char program_name[] = "kernel.cu";
 
-/* The options this NVRTC knows, into list[1..]; list[0] is left for the architecture. Returns the count with it. */
-static int choose_options(const nvrtc_library *n, const char *list[OPTIONS + 1]) {
+/* The options this NVRTC knows, into list[1..]; list[0] is left for the architecture. Returns the count with it. bare:
+ * without line numbers. */
+static int choose_options(const nvrtc_library *n, bool bare, const char *list[OPTIONS + 1]) {
   int count = 1;
   for (int o = 0; o < OPTIONS; o++)
-    if (n->major * 100 + n->minor >= options[o].since)
+    if (n->major * 100 + n->minor >= options[o].since && !(bare && !strcmp(options[o].text, LINE_INFO)))
       list[count++] = options[o].text;
   return count;
 }
 
-static qkv_status nvrtc_identity(char *out, size_t size) {
+static qkv_status identity(bool bare, char *out, size_t size) {
   const nvrtc_library *n;
   qkv_status status = nvrtc_get(&n);
   if (status != QKV_OK)
     return status;
   const char *list[OPTIONS + 1];
-  int count = choose_options(n, list);
+  int count = choose_options(n, bare, list);
   XXH64_hash_t stamp = n->stamp;
   for (int o = 1; o < count; o++)
     stamp = XXH3_64bits_withSeed(list[o], strlen(list[o]), stamp);
   snprintf(out, size, "NVRTC %d.%d build %016llx", n->major, n->minor, (unsigned long long)stamp);
   return QKV_OK;
+}
+
+static qkv_status nvrtc_identity(char *out, size_t size) {
+  return identity(false, out, size);
+}
+static qkv_status bare_identity(char *out, size_t size) {
+  return identity(true, out, size);
 }
 
 static qkv_status unknown_arch(const nvrtc_library *n, const char *arch) {
@@ -130,7 +141,7 @@ static qkv_status read_cubin(const nvrtc_library *n, nvrtcProgram program, const
   return QKV_OK;
 }
 
-static qkv_status nvrtc_compile(const char *source, const char *arch, device_image *image) {
+static qkv_status compile(const char *source, const char *arch, bool bare, device_image *image) {
   const nvrtc_library *n;
   *image = (device_image){0};
   qkv_status status = nvrtc_get(&n);
@@ -141,7 +152,7 @@ static qkv_status nvrtc_compile(const char *source, const char *arch, device_ima
   char target[64];
   snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
   const char *list[OPTIONS + 1];
-  int count = choose_options(n, list);
+  int count = choose_options(n, bare, list);
   list[0] = target;
 
   nvrtcProgram program = NULL;
@@ -160,8 +171,20 @@ static qkv_status nvrtc_compile(const char *source, const char *arch, device_ima
   return status;
 }
 
+static qkv_status nvrtc_compile(const char *source, const char *arch, device_image *image) {
+  return compile(source, arch, false, image);
+}
+static qkv_status bare_compile(const char *source, const char *arch, device_image *image) {
+  return compile(source, arch, true, image);
+}
+
 const compiler_ops compiler_nvrtc = {.name = "nvrtc",
                                      .identity = nvrtc_identity,
                                      .compile = nvrtc_compile,
                                      .resources = log_resources,
                                      .plausible = nvrtc_plausible};
+const compiler_ops compiler_nvrtc_bare = {.name = "nvrtc",
+                                          .identity = bare_identity,
+                                          .compile = bare_compile,
+                                          .resources = log_resources,
+                                          .plausible = nvrtc_plausible};

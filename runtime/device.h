@@ -141,9 +141,13 @@ typedef struct compiler_ops {
   void (*resources)(const char *log, const char *entry, device_resources *out);
   /* 1 when the image can be what this compiler made (ELF magic, size); cheap. */
   int (*plausible)(const void *image, size_t size);
+  /* A number for what images of this kind expect of the one who runs them; others cannot run them. NULL: nothing, as
+   * machine code of a GPU. Needs no compiler. */
+  uint64_t (*contract)(void);
 } compiler_ops;
 
 extern const compiler_ops compiler_nvrtc;   /* compiler_nvrtc.c */
+extern const compiler_ops compiler_nvrtc_bare; /* without line numbers and the PTX that comes with them: for packs */
 extern const compiler_ops compiler_emulator; /* compiler_emulator.c */
 
 void image_free(device_image *image);

@@ -100,8 +100,10 @@ typedef struct qkv_options {
                                 $QKV_DEBUG_CHECKS */
   const char *tuned_dir;     /* tables of tuned schedules; $QKV_TUNED_DIR, else "tuned" in the cache directory; "" = no
                                 tables at all, built-in ones neither: default schedules everywhere */
+  const char *const *packs;  /* paths of packs, ended by NULL, searched in this order; $QKV_PACKS: paths with colons between
+                                them. One that cannot be used is a warning in the log (qkv_pack_load says it as an error) */
 } qkv_options;
-#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL}
+#define QKV_OPTIONS_INIT {sizeof(qkv_options), NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, 0, 0, NULL, NULL}
 
 /* Opens a device. opt may be NULL. On failure *out is NULL and qkv_last_error(NULL) has the message. */
 QKV_API qkv_status qkv_open(const qkv_options *opt, qkv_engine **out);
@@ -117,6 +119,9 @@ typedef struct qkv_counters {
   uint64_t cache_hits;   /* kernels loaded from the cache */
   uint64_t cache_errors; /* corrupt, foreign, unreadable entries; failed publications (one where none can work) */
   uint64_t launches;
+  uint64_t renders;      /* sources generated */
+  uint64_t pack_hits;    /* kernels taken from packs */
+  double load_seconds;   /* of handing images to the device, all threads together */
 } qkv_counters;
 QKV_API void qkv_get_counters(const qkv_engine *engine, qkv_counters *out);
 
@@ -388,6 +393,88 @@ QKV_API qkv_status qkv_cache_export(qkv_engine *engine, const qkv_cache_filter *
 /* The directory in use, "" when the cache is memory only. Valid as long as the engine. */
 QKV_API const char *qkv_cache_path(const qkv_engine *engine);
 
+/* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
+ * name). Default schedules may follow a declared batch and len_q: short sequences have others. */
+typedef struct qkv_limits {
+  size_t size;
+  int64_t batch, len_q, len_k;
+  int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
+                           saves compiling the kernel for other tensors, which are then refused */
+  const char *family;   /* as in qkv_build_options */
+  const char *phase;    /* NULL: many queries, and few where such calls are to be expected (qkv_prepare); "prefill" or
+                           "decode": kernels of that phase alone take all calls; "merge": see qkv_merge */
+  const char *schedule;
+} qkv_limits;
+#define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
+
+/* ---- Packs: kernels made beforehand, in one file (docs/packs.md) ---- */
+
+/* A pack holds specs, images for any number of architectures, and which kernels answer which request of qkv_prepare. An
+ * engine looks into its packs, in the order they were loaded, before it generates or compiles anything: a request that a
+ * pack recorded costs reading the pack and loading the images. Packs are read only; one that is damaged, in part or
+ * whole, costs what it held, which comes from the cache or the compiler then. */
+
+/* Reads a pack into memory. QKV_IO: it cannot be read, or is no pack. QKV_UNSUPPORTED: a newer version's, or kernels of
+ * another version of the generator. Stays loaded until qkv_close. */
+QKV_API qkv_status qkv_pack_load(qkv_engine *engine, const char *path);
+/* The same of bytes in memory, as `qkvc bundle --c-array` puts them into a program. They are not copied and must stay as
+ * they are until qkv_close. */
+QKV_API qkv_status qkv_pack_load_memory(qkv_engine *engine, const void *bytes, size_t size);
+/* A spec by its name, from the first of the packs that has it. */
+QKV_API qkv_status qkv_spec_from_pack(qkv_engine *engine, const char *name, qkv_spec **out);
+
+typedef struct qkv_pack_info {
+  size_t size;
+  int64_t bytes;
+  int records, damaged;
+  char version[16];   /* of the generator that made it */
+  int usable;         /* this version of the library takes its kernels */
+  int same_templates; /* and would generate the same ones */
+} qkv_pack_info;
+/* Strings are valid during the visit. */
+typedef struct qkv_pack_entry {
+  size_t size;
+  int number;         /* of the record */
+  const char *kind;   /* "kernel", "request", "spec", "table" */
+  const char *key;
+  const char *name;   /* kernel: its family; request: what was asked; spec, table: its name. "" where damaged */
+  const char *arch, *detail; /* kernel: architecture and schedule; request: architecture and compiler; else "" */
+  const char *text;   /* spec, table: all of it; else NULL */
+  int kernels;        /* request: how many answer it */
+  int64_t bytes;
+  int valid;
+  /* Of a request: what qkv_prepare is to be asked. Maxima that the kernels do not depend on are -1: any; `few` says that
+   * len_q is then 1 to 16. */
+  const char *spec, *phase, *family, *schedule;
+  int64_t batch, len_q;
+  int few;
+} qkv_pack_entry;
+/* Reads and verifies a pack, record by record; a nonzero return stops. Needs no engine. info and visit may be NULL. */
+QKV_API qkv_status qkv_pack_list(const char *path, qkv_pack_info *info,
+                                 int (*visit)(const qkv_pack_entry *entry, void *user), void *user);
+
+/* A pack under construction. Any number of threads may add at once. */
+typedef struct qkv_bundle qkv_bundle;
+typedef struct qkv_bundle_report {
+  size_t size;
+  int kernels, compiled; /* of the op; those that were not in a cache or pack */
+  int64_t image_bytes;
+  double seconds;
+} qkv_bundle_report;
+/* Images are those of the engine's kind of device: the emulator's for emu, machine code of GPUs else. The engine must
+ * outlive the bundle. */
+QKV_API qkv_status qkv_bundle_open(qkv_engine *engine, qkv_bundle **out);
+/* Renders and compiles what qkv_prepare would load for the spec and these limits (NULL: none) on an architecture (NULL:
+ * the engine's), and records all of it with the spec. Only limits that the kernels depend on are recorded: the others may
+ * have any value when the pack is used. limits.aligned_only leaves out the kernel for other tensors. report may be NULL. */
+QKV_API qkv_status qkv_bundle_add(qkv_bundle *bundle, const qkv_spec *spec, const char *arch, const qkv_limits *limits,
+                                  qkv_bundle_report *report);
+/* The pack's bytes, which depend on nothing but what was added. Valid until the next call or qkv_bundle_free. */
+QKV_API qkv_status qkv_bundle_bytes(qkv_bundle *bundle, const void **bytes, size_t *size);
+/* Writes them to a file, which is replaced as a whole or not at all. */
+QKV_API qkv_status qkv_bundle_write(qkv_bundle *bundle, const char *path);
+QKV_API void qkv_bundle_free(qkv_bundle *bundle);
+
 /* ---- Tensors ---- */
 
 /* A view of memory. Strides count elements and may be anything, 0 included, negative too. rank <= 5. */
@@ -498,20 +585,6 @@ QKV_API qkv_status qkv_pool_get_info(qkv_pool *pool, qkv_pool_info *out);
 
 /* ---- Attention ---- */
 
-/* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
- * name). Default schedules may follow a declared batch and len_q: short sequences have others. */
-typedef struct qkv_limits {
-  size_t size;
-  int64_t batch, len_q, len_k;
-  int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
-                           saves compiling the kernel for other tensors, which are then refused */
-  const char *family;   /* as in qkv_build_options */
-  const char *phase;    /* NULL: many queries, and few where such calls are to be expected (qkv_prepare); "prefill" or
-                           "decode": kernels of that phase alone take all calls; "merge": see qkv_merge */
-  const char *schedule;
-} qkv_limits;
-#define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
-
 /* All slow work: render, compile or read the cache, load. limits may be NULL.
  *
  * An op holds the kernel of its phase and one for tensors that are not 16-byte aligned. Without a phase, family or
@@ -524,6 +597,25 @@ typedef struct qkv_limits {
  * entry for this spec, GPU and maxima (docs/tuned-tables.md); else what the family takes by itself. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
+
+/* Called after every spec, from any thread, one call at a time: how many of all are done, which one was, how its kernels
+ * came ("pack", "cache", "compiled": the slowest way of one of them; "failed"), and the seconds it took. */
+typedef void (*qkv_progress_fn)(int done, int total, const char *spec, const char *how, double seconds, void *user);
+typedef struct qkv_prepare_many_options {
+  size_t size;
+  int threads; /* specs under way, and compilers at once; 0: the number of cores. A compiler takes some hundred MB */
+  qkv_progress_fn progress; /* NULL: none. Must not call qkv_prepare_many */
+  void *user;
+} qkv_prepare_many_options;
+#define QKV_PREPARE_MANY_OPTIONS_INIT {sizeof(qkv_prepare_many_options), 0, NULL, NULL}
+
+/* qkv_prepare for `count` specs at once: sources are generated and compiled in parallel. limits[n] belongs to specs[n];
+ * limits, or any of them, may be NULL: none. ops[n] is the op, or NULL where that failed; the others go on. statuses (may
+ * be NULL) receives the status of each. The result is QKV_OK when all are, else the first failure's status, and the
+ * message names every spec that failed, and why. options may be NULL. */
+QKV_API qkv_status qkv_prepare_many(qkv_engine *engine, int count, qkv_spec *const specs[],
+                                    const qkv_limits *const limits[], qkv_op *ops[], qkv_status statuses[],
+                                    const qkv_prepare_many_options *options);
 /* Bytes of workspace a call may need, from the declared maxima, by whichever kernel; 0 for families that need none. A
  * few bytes for causal masks on Hopper. */
 QKV_API size_t qkv_workspace_size(const qkv_op *op);

@@ -10,10 +10,11 @@
 
 enum { IDENTITY_SIZE = 512 };
 
-qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out) {
+qkv_status render_kernel(qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out) {
   gen_error error = {0};
   double start = seconds_now();
   *out = NULL;
+  e->renders++;
   if (gen_render(s, request, out, &error) != GEN_OK)
     return gen_failed(&error);
   if ((*out)->source.failed) {
@@ -45,6 +46,23 @@ static void take_from_cache(qkv_engine *e, const compiler_ops *compiler, build_j
   job->load_seconds = seconds_now() - start;
 }
 
+/* Packs come before the cache: they were shipped to be used, and reading them touches no file. */
+static void take_from_packs(qkv_engine *e, const compiler_ops *compiler, build_job *job) {
+  pack_kernel found;
+  double start = seconds_now();
+  if (!packs_find_kernel(e, job->key, &found) || !compiler->plausible(found.image, found.image_size))
+    return;
+  job->image = (device_image){.bytes = malloc(found.image_size), .size = found.image_size, .log = strdup("")};
+  if (!job->image.bytes || !job->image.log) {
+    image_free(&job->image);
+    return;
+  }
+  memcpy(job->image.bytes, found.image, found.image_size);
+  job->from_cache = job->from_pack = 1;
+  e->pack_hits++;
+  job->load_seconds = seconds_now() - start;
+}
+
 static void publish(qkv_engine *e, const build_job *job, const gen_kernel *k) {
   text manifest_text = {0};
   manifest_write(&k->manifest, &manifest_text);
@@ -70,17 +88,36 @@ static qkv_status explain_failure(qkv_status status, const device_image *image, 
   return status;
 }
 
+/* A compiler takes a core and some hundred MB: no more of them run than there are cores, however many threads ask. */
+static void enter_compiler(qkv_engine *e) {
+  pthread_mutex_lock(&e->jobs_lock);
+  while (e->compiling >= e->compile_limit)
+    pthread_cond_wait(&e->compiler_free, &e->jobs_lock);
+  e->compiling++;
+  pthread_mutex_unlock(&e->jobs_lock);
+}
+
+static void leave_compiler(qkv_engine *e) {
+  pthread_mutex_lock(&e->jobs_lock);
+  e->compiling--;
+  pthread_cond_broadcast(&e->compiler_free);
+  pthread_mutex_unlock(&e->jobs_lock);
+}
+
 static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_job *job) {
   const manifest *m = &k->manifest;
   if (e->disable_jit)
     return error_set(QKV_NOT_PREPARED,
-                     "kernel %s for %s (schedule %s, key %s) is not in the cache %s and compiling is disabled "
-                     "(QKV_DISABLE_JIT); build it beforehand with `qkvc build`",
-                     m->family, m->arch, m->schedule, job->key, cache_path(e->cache));
+                     "kernel %s for %s (schedule %s, key %s) is in no pack and not in the cache %s, and compiling is "
+                     "disabled (QKV_DISABLE_JIT); build it beforehand with `qkvc build` or `qkvc bundle`",
+                     m->family, m->arch, *m->schedule ? m->schedule : "of no axes", job->key,
+                     *cache_path(e->cache) ? cache_path(e->cache) : "in memory");
+  enter_compiler(e);
   double start = seconds_now();
   e->compiles++;
   qkv_status status = compiler->compile(k->source.bytes, m->arch, &job->image);
   job->compile_seconds = seconds_now() - start;
+  leave_compiler(e);
   if (status != QKV_OK)
     return explain_failure(status, &job->image, k);
   engine_log(e, QKV_LOG_INFO, "compiled %s (%s) for %s with %s in %d ms", m->family, m->schedule, m->arch,
@@ -90,6 +127,8 @@ static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen
 
 static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_job *job) {
   if (!job->rebuild)
+    take_from_packs(e, compiler, job);
+  if (!job->rebuild && !job->image.bytes)
     take_from_cache(e, compiler, job);
   if (job->image.bytes)
     return QKV_OK;
@@ -109,6 +148,12 @@ static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const 
 
 /* ---- One job per key ---- */
 
+void build_target(const compiler_ops *compiler, const char *target, text *out) {
+  text_printf(out, "compiler=%s arch=%s", compiler->name, target);
+  if (compiler->contract)
+    text_printf(out, " contract=%016llx", (unsigned long long)compiler->contract());
+}
+
 /* Where there is no compiler, as in a slim image with a filled cache, any compiler's image of the source serves. */
 static qkv_status kernel_key(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k,
                              char key[CACHE_KEY_SIZE]) {
@@ -117,7 +162,7 @@ static qkv_status kernel_key(qkv_engine *e, const compiler_ops *compiler, const 
   if (status != QKV_OK && status != QKV_NO_COMPILER)
     return status;
   text options = {0};
-  text_printf(&options, "compiler=%s arch=%s", compiler->name, k->manifest.arch);
+  build_target(compiler, k->manifest.arch, &options);
   if (!options.failed) {
     cache_key(k->source.bytes, options.bytes, identity, key);
     if (status == QKV_NO_COMPILER)

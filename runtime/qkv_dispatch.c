@@ -42,37 +42,67 @@ static bool expects_few(const spec *s, const gen_request *request, char reason[D
   if (gen_is_decode(request))
     return snprintf(reason, DISPATCH_REASON, "at most %lld queries were declared", (long long)request->len_q), false;
   if (s->deterministic == DETERMINISTIC_BATCH)
-    return snprintf(reason, DISPATCH_REASON, "deterministic: batch: which kernel runs must not depend on how many "
-                                             "queries others of the batch have"), false;
+    return snprintf(reason, DISPATCH_REASON,
+                    "deterministic: batch: which kernel runs must not depend on how many "
+                    "queries others of the batch have"),
+           false;
   if (w)
     return snprintf(reason, DISPATCH_REASON, "workload %s has %lld quer%s", w->name, (long long)w->len_q,
-                    w->len_q == 1 ? "y" : "ies"), true;
+                    w->len_q == 1 ? "y" : "ies"),
+           true;
   if (s->nworkloads)
     return snprintf(reason, DISPATCH_REASON, "no workload has 1 to %lld queries", few), false;
   if (grows)
     return snprintf(reason, DISPATCH_REASON, "layout.kv: %s: keys are kept, and queries come one by one",
-                    spec_layout_name(s->layout_kv)), true;
+                    spec_layout_name(s->layout_kv)),
+           true;
   return snprintf(reason, DISPATCH_REASON, "layout.kv: %s, and no workload says that calls have 1 to %lld queries",
-                  spec_layout_name(s->layout_kv), few), false;
+                  spec_layout_name(s->layout_kv), few),
+         false;
+}
+
+bool dispatch_few_request(const spec *s, const gen_request *request, gen_request *few, char reason[DISPATCH_REASON]) {
+  if (!expects_few(s, request, reason))
+    return false;
+  const spec_workload *w = few_workload(s);
+  *few = *request;
+  few->phase = "decode";
+  few->dedicated = true;
+  few->len_q = w ? w->len_q : 1; /* the spec's, not the request's */
+  few->unaligned = false;
+  few->reads = NULL;
+  return true;
 }
 
 qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, bool for_device,
                                   gen_kernel **out, char reason[DISPATCH_REASON], tuned_choice *choice) {
+  gen_request few;
   *out = NULL;
-  if (!expects_few(s, request, reason))
+  if (!dispatch_few_request(s, request, &few, reason))
     return QKV_OK;
-  const spec_workload *w = few_workload(s);
-  gen_request decode = *request;
-  decode.phase = "decode";
-  decode.dedicated = true;
-  decode.len_q = w ? w->len_q : 1;
-  decode.unaligned = false;
-  qkv_status status = tuned_render(e, s, &decode, for_device, out, choice);
+  qkv_status status = tuned_render(e, s, &few, for_device, out, choice);
   if (status == QKV_UNSUPPORTED) {
     snprintf(reason, DISPATCH_REASON, "%s", error_message());
     return QKV_OK;
   }
   return status;
+}
+
+qkv_status dispatch_render_unaligned(qkv_engine *e, const spec *s, const gen_request *request,
+                                     const gen_kernel *aligned, gen_kernel **out) {
+  gen_request other = *request;
+  other.unaligned = true;
+  other.family = aligned->manifest.family;
+  qkv_status status = render_kernel(e, s, &other, out);
+  if (status != QKV_UNSUPPORTED)
+    return status;
+  other.family = other.schedule = NULL; /* the family takes aligned tensors only: the next one serves the others */
+  return render_kernel(e, s, &other, out);
+}
+
+void dispatch_describe(const spec *s, text *out) {
+  const spec_workload *w = few_workload(s);
+  text_printf(out, "workloads %d few %lld\n", s->nworkloads > 0, w ? (long long)w->len_q : 0LL);
 }
 
 int call_is_aligned(const qkv_tensor *t, int token_axis, int has_maps) {

@@ -169,6 +169,7 @@ static qkv_status engine_fill(qkv_engine *e, const qkv_options *o) {
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   engine_log(e, QKV_LOG_INFO, "device %s (%s), compiler %s, cache %s", e->info.name, e->info.arch, e->info.compiler,
              *cache_path(e->cache) ? cache_path(e->cache) : "in memory only");
+  packs_open(e, o);
   return QKV_OK;
 }
 
@@ -185,6 +186,9 @@ qkv_status qkv_open(const qkv_options *opt, qkv_engine **out) {
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   pthread_mutex_init(&e->jobs_lock, NULL);
   pthread_cond_init(&e->jobs_done, NULL);
+  pthread_cond_init(&e->compiler_free, NULL);
+  pthread_mutex_init(&e->packs_lock, NULL);
+  e->compile_limit = cores();
   e->disable_jit = o.disable_jit;
   e->debug_checks = o.debug_checks;
   e->log = o.log;
@@ -206,6 +210,9 @@ void qkv_close(qkv_engine *e) {
   if (e->device)
     e->ops->close(e->device);
   free(e->template_path);
+  packs_close(e);
+  pthread_mutex_destroy(&e->packs_lock);
+  pthread_cond_destroy(&e->compiler_free);
   pthread_cond_destroy(&e->jobs_done);
   pthread_mutex_destroy(&e->jobs_lock);
   free(e);
@@ -217,7 +224,10 @@ void qkv_get_counters(const qkv_engine *e, qkv_counters *out) {
     counters = (qkv_counters){.compiles = e->compiles,
                               .cache_hits = e->cache_hits,
                               .cache_errors = cache_error_count(e->cache),
-                              .launches = e->launches};
+                              .launches = e->launches,
+                              .renders = e->renders,
+                              .pack_hits = e->pack_hits,
+                              .load_seconds = 1e-9 * (double)e->load_nanoseconds};
   struct_give(out, &counters, sizeof counters, "out");
 }
 

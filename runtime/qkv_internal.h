@@ -10,6 +10,7 @@
  *   qkv_log.c        compiler logs in template lines        qkv_explain.c, qkv_doctor.c  reports
  *   qkv_debug.c      what a launch cannot look at, looked at
  *   qkv_dispatch.c   which kernels an op holds, and which a call takes
+ *   qkv_pack.c, qkv_bundle.c  packs: used, made           qkv_prepare.c    many ops at once
  *   qkv_tuned.c      schedules that were measured (qkv_tuned_internal.h)
  *   qkv_mask.c       a mask as pairs and as tiles           qkv_mask_tiles.c  what a kernel does with each tile
  *   qkv_pool.c       the KV pool (qkv_pool_internal.h) */
@@ -23,6 +24,7 @@
 #include "device.h"
 #include "error.h"
 #include "gen.h"
+#include "pack.h"
 #include "qkv.h"
 #include "reference.h"
 #include "rope.h"
@@ -43,6 +45,7 @@ qkv_status text_give(text *t, char **out);
 /* value with `digits` decimals, in every locale. */
 void text_fixed(text *t, double value, int digits);
 double seconds_now(void);
+int cores(void); /* that this process may use; at least 1 */
 
 /* ---- Specs ---- */
 
@@ -64,6 +67,8 @@ typedef struct op_kernel op_kernel;
 typedef struct tuned_store tuned_store;   /* these two: qkv_tuned_internal.h */
 typedef struct tuned_choice tuned_choice;
 
+enum { ENGINE_PACKS = 64 };
+
 struct qkv_engine {
   const device_ops *ops; /* NULL: compile only */
   device *device;
@@ -76,10 +81,15 @@ struct qkv_engine {
   int disable_jit, debug_checks;
   qkv_log_fn log;
   void *log_user;
-  atomic_ullong compiles, cache_hits, launches;
+  atomic_ullong compiles, cache_hits, launches, renders, pack_hits, load_nanoseconds;
   pthread_mutex_t jobs_lock; /* guards the list and `done` of its jobs; never held while compiling */
   pthread_cond_t jobs_done;
   build_job *jobs;
+  int compiling, compile_limit; /* compilers that run, and may run at once; guarded by jobs_lock */
+  pthread_cond_t compiler_free;
+  pthread_mutex_t packs_lock;   /* held by who adds one; readers need none: packs are only ever added */
+  atomic_int npacks;
+  pack *packs[ENGINE_PACKS];
 };
 
 void engine_log(const qkv_engine *e, qkv_log_level level, const char *format, ...)
@@ -101,7 +111,8 @@ struct build_job {
   qkv_status status;
   char *message; /* of a failure */
   device_image image;
-  int from_cache;
+  int from_cache; /* or from a pack */
+  int from_pack;
   double compile_seconds, load_seconds;
   build_job *next;
 };
@@ -115,7 +126,49 @@ qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, ge
 qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);
 void build_release(qkv_engine *e, build_job *job);
 /* Renders, with timing to the log. */
-qkv_status render_kernel(const qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out);
+qkv_status render_kernel(qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out);
+/* "compiler=nvrtc arch=sm_90a": for what, and for whom, images are made. */
+void build_target(const compiler_ops *compiler, const char *target, text *out);
+
+/* The caller's limits, checked, over the defaults in *out; and what they ask of the generator. */
+qkv_status limits_take(qkv_limits *out, const qkv_limits *given);
+gen_request limits_request(const qkv_engine *e, const qkv_limits *l);
+
+/* ---- Packs (qkv_pack.c) ---- */
+
+/* The kernels of an op by number: of its phase, for tensors that this one cannot take, for calls of few queries. */
+enum { ROLE_PRIMARY, ROLE_OTHER, ROLE_FEW, ROLES };
+_Static_assert((int)ROLES == (int)PACK_ROLES, "a request of a pack holds the kernels of an op");
+const char *role_name(int which); /* "few queries" */
+
+/* What this version puts into the head of packs. */
+void bundle_maker(pack_maker *out);
+/* Opens the packs that the options name, in order; one that cannot be used is a warning. */
+void packs_open(qkv_engine *e, const qkv_options *o);
+void packs_close(qkv_engine *e);
+/* What identifies a request: everything that decides which kernels answer it, of the maxima those that `reads` names
+ * (GEN_READ_*). tuned: what tables of measured schedules say to it, "" when nothing. A key of a pack. False: out of
+ * memory. */
+bool request_key(const spec *s, const compiler_ops *compiler, const gen_request *r, const char *tuned, unsigned reads,
+                 unsigned char key[PACK_KEY_SIZE]);
+/* The same for people, in a line: "llama3_8b nvrtc sm_90a phase=decode batch=8". */
+void request_words(const spec *s, const compiler_ops *compiler, const gen_request *r, const char *tuned, unsigned reads,
+                   text *out);
+
+/* That `tuned`: the entries of the tables for the primary kernel and for the one for few queries; NULL: none. */
+void request_tuned(const tuned_choice *primary, const tuned_choice *few, text *out);
+
+typedef struct packed_op {
+  const pack *pack;
+  unsigned roles; /* bit n: kernels[n] is there */
+  pack_kernel kernels[ROLES];
+} packed_op;
+/* The kernels that a pack recorded for this request: nothing is rendered. */
+bool packs_find_op(qkv_engine *e, const spec *s, const gen_request *r, packed_op *out);
+/* The image of a kernel by its cache key, whichever compiler made it. */
+bool packs_find_kernel(qkv_engine *e, const char *key, pack_kernel *out);
+/* "2 packs (a.qkvpack, b.qkvpack)", "no pack". */
+void packs_describe(const qkv_engine *e, text *out);
 
 /* Renders with the schedule that a table of measured ones has for this GPU, phase and declared maxima, where neither
  * the request nor the spec names one and the request is for the engine's own device (for_device); else, and where that
@@ -185,6 +238,14 @@ int64_t dispatch_few(const spec *s);
  * none. `reason` says why it has one, or none; for_device and choice as for tuned_render. */
 qkv_status dispatch_render_decode(qkv_engine *e, const spec *s, const gen_request *request, bool for_device,
                                   gen_kernel **out, char reason[DISPATCH_REASON], tuned_choice *choice);
+/* What that kernel is asked for; false: an op has none, and `reason` says why. Its queries are the spec's, not the
+ * request's, and neither are what it reads (gen_request.reads is NULL). */
+bool dispatch_few_request(const spec *s, const gen_request *request, gen_request *few, char reason[DISPATCH_REASON]);
+/* The kernel for tensors that the rendered one (which needs aligned ones) cannot take: of its family when that can. */
+qkv_status dispatch_render_unaligned(qkv_engine *e, const spec *s, const gen_request *request,
+                                     const gen_kernel *aligned, gen_kernel **out);
+/* What dispatch looks at of a spec beside the variant: its workloads. A line. */
+void dispatch_describe(const spec *s, text *out);
 /* What the kernels with 16-byte accesses need of a tensor. The stride of an extent of 1 does not matter, except for the
  * tokens (token_axis; -1: none): a tile forms the addresses of rows past the end, too, for copies of no bytes. */
 int call_is_aligned(const qkv_tensor *t, int token_axis, int has_maps);
@@ -283,12 +344,16 @@ typedef struct field_slot {
   int dim, token, head, outer; /* SLOT_MAP: axes of the tensor; outer: its batch or pages, -1: there is none */
 } field_slot;
 
+/* Where an image came from; the later, the slower. */
+typedef enum kernel_origin { ORIGIN_PACK, ORIGIN_CACHE, ORIGIN_COMPILER } kernel_origin;
+
 /* A loaded image with its kernels and how to fill their parameter struct. */
 struct op_kernel {
   manifest manifest;
   device_module *module;
   device_kernel *kernels[MANIFEST_MAX_LAUNCHES];
   field_slot slots[MANIFEST_MAX_FIELDS];
+  kernel_origin origin;
   int has_maps; /* some of the slots are SLOT_MAP */
   int merges;   /* one is SLOT_STATES: a kernel of qkv_merge */
   int64_t dilation;   /* of the manifest; 1: none */

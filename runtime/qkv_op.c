@@ -173,9 +173,10 @@ static void op_kernel_free(const qkv_engine *e, op_kernel *k) {
   free(k);
 }
 
-static qkv_status load_image(const qkv_engine *e, const build_job *job, op_kernel *k) {
+static qkv_status load_image(qkv_engine *e, const void *image, size_t size, op_kernel *k) {
   const manifest *m = &k->manifest;
-  qkv_status status = e->ops->load(e->device, job->image.bytes, job->image.size, m->family, &k->module);
+  const double start = seconds_now();
+  qkv_status status = e->ops->load(e->device, image, size, m->family, &k->module);
   if (status != QKV_OK)
     error_context(status, "kernel of %s: ", *e->info.compiler ? e->info.compiler : "a compiler that is not here");
   for (int n = 0; n < m->nlaunches && status == QKV_OK; n++)
@@ -184,6 +185,7 @@ static qkv_status load_image(const qkv_engine *e, const build_job *job, op_kerne
     e->ops->unload(e->device, k->module);
     k->module = NULL;
   }
+  e->load_nanoseconds += (unsigned long long)((seconds_now() - start) * 1e9);
   return status;
 }
 
@@ -199,9 +201,11 @@ static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *re
     build_job *job;
     status = build_kernel(e, e->compiler, rendered, rebuild, &job);
     if (status == QKV_OK)
-      status = load_image(e, job, k);
-    if (status == QKV_OK)
+      status = load_image(e, job->image.bytes, job->image.size, k);
+    if (status == QKV_OK) {
+      k->origin = job->from_pack ? ORIGIN_PACK : job->from_cache ? ORIGIN_CACHE : ORIGIN_COMPILER;
       log_warn(e, job->image.log, s->name, &k->manifest);
+    }
     int again = status != QKV_OK && job && job->from_cache && !rebuild && !e->disable_jit;
     if (again) {
       engine_log(e, QKV_LOG_WARNING, "cached kernel %s was refused and is built again: %s", job->key, error_message());
@@ -222,10 +226,10 @@ static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *re
 
 /* A further kernel, built beside the first. */
 typedef struct side_build {
-  qkv_engine *engine;
-  const spec *spec;
-  gen_request request;  /* what to render */
-  gen_kernel *rendered; /* or what has been rendered already */
+  qkv_op *op;
+  gen_request request;
+  const gen_kernel *primary;
+  gen_kernel *rendered; /* by who starts it, or by itself: the kernel for tensors that the primary one cannot take */
   op_kernel *kernel;
   qkv_status status;
   char *message; /* errors belong to threads; this carries one over */
@@ -235,14 +239,12 @@ typedef struct side_build {
 
 static void *build_aside(void *pointer) {
   side_build *b = pointer;
+  qkv_engine *e = b->op->engine;
+  const spec *s = b->op->spec->parsed;
   if (!b->rendered)
-    b->status = render_kernel(b->engine, b->spec, &b->request, &b->rendered);
-  if (b->status == QKV_UNSUPPORTED) { /* the family takes aligned tensors only: the next one serves the others */
-    b->request.family = b->request.schedule = NULL;
-    b->status = render_kernel(b->engine, b->spec, &b->request, &b->rendered);
-  }
+    b->status = dispatch_render_unaligned(e, s, &b->request, b->primary, &b->rendered);
   if (b->status == QKV_OK)
-    b->status = load_kernel(b->engine, b->spec, b->rendered, &b->kernel);
+    b->status = load_kernel(e, s, b->rendered, &b->kernel);
   if (b->status != QKV_OK)
     b->message = strdup(error_message());
   return NULL;
@@ -252,23 +254,59 @@ static void start_aside(side_build *b) {
   b->threaded = b->wanted && pthread_create(&b->thread, NULL, build_aside, b) == 0;
 }
 
-/* Waits for it, or does it now when no thread could be started and all is well so far. `what` and how to do without it
- * go into the message of a failure. */
-static qkv_status finish_aside(side_build *b, qkv_status status, const char *what) {
+/* Waits for it, or does it now when no thread could be started and all is well so far, or when all that is missing is
+ * to be named. */
+static void finish_aside(side_build *b, qkv_status status) {
   if (b->threaded)
     pthread_join(b->thread, NULL);
-  else if (b->wanted && status == QKV_OK)
+  else if (b->wanted && (status == QKV_OK || status == QKV_NOT_PREPARED))
     build_aside(b);
-  gen_kernel_free(b->rendered);
-  if (status == QKV_OK && b->status != QKV_OK)
-    status = error_set(b->status, "%s: %s", what, b->message ? b->message : "failed");
-  free(b->message);
+}
+
+/* The status after a kernel that is built aside; `what` and how to do without it go into the message of a failure. */
+static qkv_status judge_aside(const side_build *b, qkv_status status, const char *what) {
+  return status != QKV_OK || b->status == QKV_OK
+             ? status
+             : error_set(b->status, "%s: %s", what, b->message ? b->message : "failed");
+}
+
+/* The error of an op whose kernels may not be compiled: each that is missing, and how to make them. rendered and
+ * missing by role. */
+static qkv_status name_missing(const qkv_op *op, const gen_request *r, const gen_kernel *const rendered[ROLES],
+                               const bool missing[ROLES]) {
+  const qkv_engine *e = op->engine;
+  const spec *s = op->spec->parsed;
+  text list = {0}, packs = {0}, options = {0};
+  packs_describe(e, &packs);
+  for (int which = 0; which < ROLES; which++)
+    if (missing[which] && rendered[which])
+      text_printf(&list, "\n  %s: %s for %s, schedule %s", role_name(which), rendered[which]->manifest.family,
+                  rendered[which]->manifest.arch,
+                  *rendered[which]->manifest.schedule ? rendered[which]->manifest.schedule : "of no axes");
+  text_printf(&options, "%s--arch %s", e->compiler->contract ? "--device emu " : "", r->arch->name);
+  if (r->phase)
+    text_printf(&options, " --phase %s", r->phase);
+  if (r->family)
+    text_printf(&options, " --family %s", r->family);
+  if (r->schedule)
+    text_printf(&options, " --schedule %s", r->schedule);
+  if (r->batch || r->len_q)
+    text_printf(&options, " --limits batch=%lld,len_q=%lld", (long long)r->batch, (long long)r->len_q);
+  qkv_status status = error_set(
+      QKV_NOT_PREPARED,
+      "spec %s: kernels are in no pack (there is %s) and not in the cache (%s), and compiling is disabled "
+      "(QKV_DISABLE_JIT):%s\nWhere there is a compiler, make a pack of them: qkvc bundle %s.yaml %s -o %s.qkvpack",
+      s->name, packs.bytes ? packs.bytes : "?", *cache_path(e->cache) ? cache_path(e->cache) : "memory only",
+      list.bytes ? list.bytes : "", s->name, options.bytes ? options.bytes : "", s->name);
+  text_free(&list);
+  text_free(&packs);
+  text_free(&options);
   return status;
 }
 
-/* Loads the primary kernel; when that needs aligned tensors and others are allowed, the one for all tensors; and the
- * one for few queries where such calls are to be expected. They are built at the same time. */
-static qkv_status load_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
+/* Renders the primary kernel, then builds and loads it; when that needs aligned tensors and others are allowed, the one
+ * for all tensors; and the one for few queries where such calls are to be expected. They are built at the same time. */
+static qkv_status make_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
   qkv_engine *e = op->engine;
   const spec *s = op->spec->parsed;
   char reason[DISPATCH_REASON];
@@ -277,10 +315,8 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
   if (status != QKV_OK)
     return status;
   const bool aligned16 = rendered->manifest.aligned16;
-  side_build other = {.engine = e, .spec = s, .request = *request, .wanted = aligned16 && !aligned_only},
-             few = {.engine = e, .spec = s};
-  other.request.unaligned = true;
-  other.request.family = rendered->manifest.family;
+  side_build other = {.op = op, .request = *request, .primary = rendered, .wanted = aligned16 && !aligned_only},
+             few = {.op = op};
   status = dispatch_render_decode(e, s, request, true, &few.rendered, reason, NULL);
   few.wanted = few.rendered != NULL;
   if (status == QKV_OK) {
@@ -289,12 +325,91 @@ static qkv_status load_kernels(qkv_op *op, const gen_request *request, int align
     start_aside(&few);
     status = load_kernel(e, s, rendered, &op->primary);
   }
-  status = finish_aside(&other, status, "the kernel for unaligned tensors (limits.aligned_only saves it)");
-  status = finish_aside(&few, status, "the kernel for few queries (limits.phase = \"prefill\" saves it)");
+  const qkv_status primary = status;
+  finish_aside(&other, status);
+  finish_aside(&few, status);
+  status = judge_aside(&other, status, "the kernel for unaligned tensors (limits.aligned_only saves it)");
+  status = judge_aside(&few, status, "the kernel for few queries (limits.phase = \"prefill\" saves it)");
+  if (status == QKV_NOT_PREPARED)
+    status = name_missing(op, request, (const gen_kernel *const[ROLES]){rendered, other.rendered, few.rendered},
+                          (const bool[ROLES]){primary == QKV_NOT_PREPARED, other.status == QKV_NOT_PREPARED,
+                                              few.status == QKV_NOT_PREPARED});
   op->other = aligned16 ? other.kernel : op->primary;
   op->few = few.kernel;
   gen_kernel_free(rendered);
+  gen_kernel_free(other.rendered);
+  gen_kernel_free(few.rendered);
+  free(other.message);
+  free(few.message);
   return status;
+}
+
+/* ---- From a pack, without rendering ---- */
+
+static qkv_status load_packed(qkv_engine *e, const spec *s, const pack_kernel *from, op_kernel **out) {
+  *out = NULL;
+  op_kernel *k = calloc(1, sizeof *k);
+  if (!k)
+    return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  qkv_status status = QKV_OK;
+  if (!manifest_read(from->manifest, from->manifest_size, &k->manifest))
+    status = error_set(QKV_IO, "its manifest is not of this version");
+  if (status == QKV_OK)
+    status = bind_fields(s, k);
+  if (status == QKV_OK && !e->compiler->plausible(from->image, from->image_size))
+    status = error_set(QKV_IO, "its image is none of this machine");
+  if (status == QKV_OK)
+    status = load_image(e, from->image, from->image_size, k);
+  if (status != QKV_OK) {
+    op_kernel_free(e, k);
+    return status;
+  }
+  k->origin = ORIGIN_PACK;
+  e->pack_hits++;
+  *out = k;
+  return QKV_OK;
+}
+
+static void drop_kernels(qkv_op *op) {
+  if (op->other != op->primary)
+    op_kernel_free(op->engine, op->other);
+  op_kernel_free(op->engine, op->primary);
+  op_kernel_free(op->engine, op->few);
+  op->primary = op->other = op->few = NULL;
+}
+
+/* Whether a pack had all kernels of this request, and the device took them. */
+static bool take_packed(qkv_op *op, const gen_request *request, int aligned_only) {
+  qkv_engine *e = op->engine;
+  const spec *s = op->spec->parsed;
+  op_kernel **places[ROLES] = {&op->primary, &op->other, &op->few};
+  packed_op found;
+  if (!packs_find_op(e, s, request, &found))
+    return false;
+  if (aligned_only)
+    found.roles &= ~(1u << ROLE_OTHER);
+  qkv_status status = QKV_OK;
+  for (int which = 0; which < ROLES && status == QKV_OK; which++)
+    if (found.roles & 1u << which)
+      status = load_packed(e, s, &found.kernels[which], places[which]);
+  if (status != QKV_OK) {
+    engine_log(e, QKV_LOG_WARNING, "pack %s: the kernels for %s are not used: %s", pack_name(found.pack), s->name,
+               error_message());
+    drop_kernels(op);
+    return false;
+  }
+  if (!op->primary->manifest.aligned16)
+    op->other = op->primary;
+  if (!op->other && !aligned_only) { /* recorded with limits.aligned_only */
+    drop_kernels(op);
+    return false;
+  }
+  engine_log(e, QKV_LOG_DEBUG, "%s: all kernels from pack %s", s->name, pack_name(found.pack));
+  return true;
+}
+
+static qkv_status load_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
+  return take_packed(op, request, aligned_only) ? QKV_OK : make_kernels(op, request, aligned_only);
 }
 
 /* ---- Workspace ---- */
@@ -358,6 +473,22 @@ static qkv_status check_limits(const qkv_limits *l) {
   return QKV_OK;
 }
 
+qkv_status limits_take(qkv_limits *out, const qkv_limits *given) {
+  qkv_status status = struct_take(out, sizeof *out, given, "limits");
+  return status == QKV_OK ? check_limits(out) : status;
+}
+
+gen_request limits_request(const qkv_engine *e, const qkv_limits *l) {
+  return (gen_request){.arch = e->arch,
+                       .family = l->family,
+                       .phase = l->phase,
+                       .schedule = l->schedule,
+                       .batch = l->batch,
+                       .len_q = l->len_q,
+                       .len_k = l->len_k,
+                       .template_path = e->template_path};
+}
+
 /* See qkv_op.zero. */
 static qkv_status make_zero(qkv_op *op) {
   static const char zeros[16];
@@ -393,9 +524,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   *out = NULL;
   if (!e->ops)
     return error_set(QKV_NO_DEVICE, "the engine was opened with device \"none\", which only compiles");
-  qkv_status status = struct_take(&l, sizeof l, limits, "limits");
-  if (status == QKV_OK)
-    status = check_limits(&l);
+  qkv_status status = limits_take(&l, limits);
   if (status != QKV_OK)
     return status;
   qkv_op *op = calloc(1, sizeof *op);
@@ -406,14 +535,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
   spec_retain(s);
   op->limits = (call_limits){l.batch, l.len_q, l.len_k};
   op->appends = l.phase && !strcmp(l.phase, "append");
-  const gen_request request = {.arch = e->arch,
-                               .family = l.family,
-                               .phase = l.phase,
-                               .schedule = l.schedule,
-                               .batch = l.batch,
-                               .len_q = l.len_q,
-                               .len_k = l.len_k,
-                               .template_path = e->template_path};
+  const gen_request request = limits_request(e, &l);
   status = load_kernels(op, &request, l.aligned_only);
   if (status == QKV_OK)
     status = size_workspace(op);
@@ -432,10 +554,7 @@ qkv_status qkv_prepare(qkv_engine *e, const qkv_spec *s, const qkv_limits *limit
 void qkv_op_free(qkv_op *op) {
   if (!op)
     return;
-  if (op->other != op->primary)
-    op_kernel_free(op->engine, op->other);
-  op_kernel_free(op->engine, op->primary);
-  op_kernel_free(op->engine, op->few);
+  drop_kernels(op);
   if (op->frequencies)
     op->engine->ops->free(op->engine->device, op->frequencies);
   if (op->zero.data)

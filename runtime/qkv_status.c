@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "qkv_internal.h"
 
@@ -139,6 +140,11 @@ void text_fixed(text *t, double value, int digits) {
   text_printf(t, "%s%llu", value < 0 && whole ? "-" : "", whole / step);
   if (digits > 0)
     text_printf(t, ".%0*llu", digits, whole % step);
+}
+
+int cores(void) {
+  const long count = sysconf(_SC_NPROCESSORS_ONLN);
+  return count < 1 ? 1 : count > 4096 ? 4096 : (int)count;
 }
 
 double seconds_now(void) {

@@ -58,14 +58,13 @@ static bool is_sound(const qkv_engine *e, const spec *s, const tuned_text *t, tu
 }
 
 /* The entries of a variant and phase on GPUs that compare as `match`. */
-static void gather(const qkv_engine *e, const spec *s, const char *hash, const char *phase, gpu_match match,
-                   candidates *list) {
-  const gpu here = tuned_gpu(e);
+static void gather(const qkv_engine *e, const spec *s, const char *hash, const char *phase, const gpu *here,
+                   gpu_match match, candidates *list) {
   for (int place = 0; place < TUNED_PLACES; place++)
     for (tuned_text *t = e->tuned->texts[place]; t; t = t->next) {
       tuned_table *table = tuned_may_know(t, hash, s->name) ? tuned_text_table(e, t) : NULL;
       for (tuned_section *section = table ? table->sections : NULL; section; section = section->next) {
-        if (strcmp(section->variant, hash) || gpu_compare(&section->gpu, &here) != match)
+        if (strcmp(section->variant, hash) || gpu_compare(&section->gpu, here) != match)
           continue;
         for (tuned_entry *entry = section->entries; entry; entry = entry->next)
           if (!strcmp(entry->phase, phase) && is_sound(e, s, t, entry))
@@ -75,14 +74,13 @@ static void gather(const qkv_engine *e, const spec *s, const char *hash, const c
 }
 
 /* Keeps those of the GPU that is most like this one, by name where several are. */
-static void keep_nearest_gpu(const qkv_engine *e, candidates *list) {
-  const gpu here = tuned_gpu(e);
+static void keep_nearest_gpu(const gpu *here, candidates *list) {
   const gpu *best = NULL;
   double least = 0;
   int kept = 0;
   for (int n = 0; n < list->count; n++) {
     const gpu *g = &list->items[n].section->gpu;
-    const double distance = gpu_distance(g, &here);
+    const double distance = gpu_distance(g, here);
     if (!best || distance < least || (distance == least && strcmp(g->name, best->name) < 0)) {
       best = g;
       least = distance;
@@ -215,8 +213,6 @@ static const char *refusal(const qkv_engine *e, const spec *s, const gen_request
   for (int n = 0; n < s->nschedule; n++)
     if (!s->schedule[n].phase || !strcmp(s->schedule[n].phase, phase))
       return "the spec has a schedule section";
-  if (!e->ops)
-    return "built-in default: tables are for devices, and the engine has none";
   if (r->unaligned)
     return "built-in default: kernels for unaligned tensors are not tuned";
   if (strcmp(phase, "prefill") && strcmp(phase, "decode"))
@@ -225,6 +221,14 @@ static const char *refusal(const qkv_engine *e, const spec *s, const gen_request
 }
 
 qkv_status tuned_choose(qkv_engine *e, const spec *s, const gen_request *r, tuned_choice *out) {
+  const gpu here = tuned_gpu(e);
+  if (e->ops)
+    return tuned_choose_for(e, s, r, &here, out);
+  *out = (tuned_choice){.reason = "built-in default: tables are for devices, and the engine has none"};
+  return QKV_OK;
+}
+
+qkv_status tuned_choose_for(qkv_engine *e, const spec *s, const gen_request *r, const gpu *here, tuned_choice *out) {
   const char *phase = r->phase ? r->phase : gen_is_decode(r) ? "decode" : "prefill";
   const char *refused = refusal(e, s, r, phase);
   char hash[VARIANT_HASH_SIZE];
@@ -237,21 +241,44 @@ qkv_status tuned_choose(qkv_engine *e, const spec *s, const gen_request *r, tune
   if (!variant_hash(s, phase, hash))
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   tuned_lock(e);
-  gather(e, s, hash, phase, GPU_SAME, &list);
+  gather(e, s, hash, phase, here, GPU_SAME, &list);
   if (!list.count) {
-    gather(e, s, hash, phase, GPU_HINT, &list);
+    gather(e, s, hash, phase, here, GPU_HINT, &list);
     out->hint = list.count > 0;
     if (out->hint)
-      keep_nearest_gpu(e, &list);
+      keep_nearest_gpu(here, &list);
   }
   if (list.count)
     choose_from(&list, s, r, phase, out);
   else
     snprintf(out->reason, TUNED_REASON, "built-in default: no table has phase %s of this spec on %s", phase,
-             e->info.name);
+             here->name);
   tuned_unlock(e);
   free(list.items);
   return list.failed ? error_set(QKV_OUT_OF_MEMORY, "out of memory") : QKV_OK;
+}
+
+int tuned_gpus(qkv_engine *e, const spec *s, const arch *target, gpu out[TUNED_GPUS]) {
+  char hash[VARIANT_HASH_SIZE];
+  int count = 0;
+  if (!variant_hash(s, "prefill", hash)) /* that of decode, too */
+    return -1;
+  tuned_lock(e);
+  for (int place = 0; place < TUNED_PLACES; place++)
+    for (tuned_text *t = e->tuned->texts[place]; t; t = t->next) {
+      tuned_table *table = tuned_may_know(t, hash, s->name) ? tuned_text_table(e, t) : NULL;
+      for (tuned_section *section = table ? table->sections : NULL; section; section = section->next) {
+        const gpu *g = &section->gpu;
+        bool known = strcmp(section->variant, hash) || g->major != target->capability_major ||
+                     g->minor != target->capability_minor;
+        for (int n = 0; n < count && !known; n++)
+          known = gpu_compare(g, &out[n]) == GPU_SAME;
+        if (!known && count < TUNED_GPUS)
+          out[count++] = *g;
+      }
+    }
+  tuned_unlock(e);
+  return count;
 }
 
 /* ---- Rendering ---- */
@@ -266,7 +293,7 @@ static qkv_status check_device(const qkv_engine *e, const manifest *m) {
 }
 
 /* Renders by the table. QKV_BAD_SCHEDULE and QKV_UNSUPPORTED: it is not legal here. */
-static qkv_status render_entry(const qkv_engine *e, const spec *s, const gen_request *request, const tuned_choice *c,
+static qkv_status render_entry(qkv_engine *e, const spec *s, const gen_request *request, const tuned_choice *c,
                                gen_kernel **out) {
   gen_request r = *request;
   r.phase = c->entry->phase;

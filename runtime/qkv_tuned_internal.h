@@ -70,6 +70,12 @@ struct tuned_choice {
 /* Looks a request up; what it says of the schedule's legality is for who renders it. The phase of the request decides,
  * NULL what its len_q says. */
 qkv_status tuned_choose(qkv_engine *e, const spec *s, const gen_request *request, tuned_choice *out);
+/* The same for any GPU, whether there is one or not. */
+qkv_status tuned_choose_for(qkv_engine *e, const spec *s, const gen_request *request, const gpu *here,
+                            tuned_choice *out);
+enum { TUNED_GPUS = 16 };
+/* The GPUs of an architecture that the tables have entries of the spec's variant for. -1: out of memory. */
+int tuned_gpus(qkv_engine *e, const spec *s, const arch *target, gpu out[TUNED_GPUS]);
 /* The entry as the user sees it; strings as in `entry`. */
 qkv_tuned_entry tuned_entry_give(const tuned_entry *entry);
 

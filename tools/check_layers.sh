@@ -44,7 +44,7 @@ rule "runtime/ includes of gen/ only manifest.h status.h text.h, the facade exce
   "$(foreign "$(includes 'runtime/*.[ch]' ':!runtime/qkv*')" "$runtime manifest.h status.h text.h")"
 rule "the public header includes only the standard library" "$(includes 'runtime/qkv.h')"
 rule "qkvc includes only the public header" "$(foreign "$(includes 'tools/*.[ch]')" "$(headers 'tools/*.h') qkv.h")"
-rule "examples include only the public header" "$(foreign "$(includes 'examples/*.c')" qkv.h)"
+rule "examples include only the public header, and packs made as C" "$(foreign "$(includes 'examples/*.c')" "qkv.h packed_kernels.h packed_gpu.h")"
 rule "inline PTX stands only in templates/prim" \
   "$(search '(^|[^a-z_])(asm|__asm__)([[:space:]]+volatile)?[[:space:]]*\(' 'templates/*' ':!templates/prim/*')"
 rule "the library never prints, exits or aborts" \

@@ -70,8 +70,8 @@ extern const cli_option cli_global_options[];
 extern const int cli_command_count;
 const cli_command *cli_command_at(int n);
 extern const cli_command cli_check_command, cli_gen_command, cli_build_command, cli_run_command, cli_tune_command,
-    cli_bench_command, cli_report_command, cli_tuned_command, cli_explain_command, cli_cache_command,
-    cli_doctor_command, cli_schema_command, cli_completion_command;
+    cli_bench_command, cli_report_command, cli_explain_command, cli_cache_command, cli_tuned_command,
+    cli_bundle_command, cli_pack_command, cli_doctor_command, cli_schema_command, cli_completion_command;
 
 /* ---- Options (cli_options.c) ---- */
 
@@ -83,6 +83,8 @@ const char *cli_nearest(const char *word, const char *const *names, int count);
 /* Whole-string numbers; false when anything is left over or out of range. */
 bool cli_parse_count(const char *word, int64_t *out);
 bool cli_parse_real(const char *word, double *out);
+/* Splits "a,b" in place; returns the number of parts, of which the first `limit` are kept. */
+int cli_split(char *text, char **parts, int limit);
 void cli_print_help(const cli_command *command);
 void cli_print_overview(void);
 

@@ -265,19 +265,10 @@ static int report(job *jobs, int count, double seconds) {
   return code;
 }
 
-/* Splits "a,b" in place; returns the number of parts, of which the first `limit` are kept. */
-static int split_list(char *text, char **parts, int limit) {
-  int count = 0;
-  for (char *rest = text, *part; (part = strsep(&rest, ",")) != NULL;)
-    if (*part && count++ < limit)
-      parts[count - 1] = part;
-  return count;
-}
-
 static int run(int count, char **arguments) {
   enum { ARCHES = 16 };
   char *arch_text = cli_global.arch ? strdup(cli_global.arch) : NULL, *arches[ARCHES] = {NULL};
-  int narches = arch_text ? split_list(arch_text, arches, ARCHES) : 1;
+  int narches = arch_text ? cli_split(arch_text, arches, ARCHES) : 1;
   if (!narches || narches > ARCHES) {
     cli_error(narches ? "--arch names more than %d architectures" : "--arch names no architecture", (int)ARCHES);
     free(arch_text);

@@ -256,6 +256,14 @@ static const char exit_codes[] =
     "Exit codes: 0 ok; 1 a check of results failed, or any other failure; 2 usage; 3 spec;\n"
     "4 template or compiler; 5 no such device.\n";
 
+int cli_split(char *text, char **parts, int limit) {
+  int count = 0;
+  for (char *rest = text, *part; (part = strsep(&rest, ",")) != NULL;)
+    if (*part && count++ < limit)
+      parts[count - 1] = part;
+  return count;
+}
+
 void cli_print_help(const cli_command *command) {
   printf("qkvc %s: %s\n\nUsage: qkvc %s [options]%s%s\n", command->name, command->summary, command->name,
          *command->arguments ? " " : "", command->arguments);

@@ -73,7 +73,7 @@ static int prepare(problem *p, outcome *result, qkv_op **op) {
   cli_progress("compiling %s", p->info.name);
   result->build.size = sizeof result->build;
   qkv_status status = qkv_build(p->engine, p->spec, &build, &result->build);
-  if (!status)
+  if (!status || status == QKV_NOT_PREPARED) /* which then names all that is missing */
     status = qkv_prepare(p->engine, p->spec, &limits, op);
   cli_progress_end();
   return status ? cli_fail(p->info.name, status) : EXIT_OK;

@@ -19,9 +19,10 @@ static const cli_command help_command = {"help",   "[COMMAND]", "print the help 
 
 /* In the order of the overview. */
 static const cli_command *const commands[] = {
-    &cli_check_command,  &cli_gen_command,    &cli_build_command,      &cli_run_command,     &cli_tune_command,
-    &cli_bench_command,  &cli_report_command, &cli_tuned_command,      &cli_explain_command, &cli_cache_command,
-    &cli_doctor_command, &cli_schema_command, &cli_completion_command, &version_command,     &help_command};
+    &cli_check_command,  &cli_gen_command,    &cli_build_command,      &cli_run_command,   &cli_tune_command,
+    &cli_bench_command,  &cli_report_command, &cli_explain_command,    &cli_cache_command, &cli_tuned_command,
+    &cli_bundle_command, &cli_pack_command,   &cli_doctor_command,     &cli_schema_command, &cli_completion_command,
+    &version_command,    &help_command};
 const int cli_command_count = sizeof commands / sizeof *commands;
 
 const cli_command *cli_command_at(int n) {

@@ -8,8 +8,8 @@ import pytest
 
 from command_line import QKVC, ROOT, needs_no_gpu
 
-COMMANDS = ["check", "gen", "build", "run", "tune", "bench", "report", "explain", "cache", "tuned", "doctor", "schema",
-            "completion", "version", "help"]
+COMMANDS = ["check", "gen", "build", "run", "tune", "bench", "report", "explain", "cache", "tuned", "bundle", "pack",
+            "doctor", "schema", "completion", "version", "help"]
 
 
 def test_overview_names_every_command(qkvc):
@@ -140,7 +140,7 @@ def test_no_colour_and_no_progress_in_pipes(qkvc, small):
 
 def test_bash_completion(qkvc):
     script = qkvc("completion", "bash").out
-    probe = script + '\nCOMP_WORDS=(qkvc bu); COMP_CWORD=1; _qkvc; echo "${COMPREPLY[*]}"' \
+    probe = script + '\nCOMP_WORDS=(qkvc buil); COMP_CWORD=1; _qkvc; echo "${COMPREPLY[*]}"' \
         '\nCOMP_WORDS=(qkvc cache v); COMP_CWORD=2; _qkvc; echo "${COMPREPLY[*]}"' \
         '\nCOMP_WORDS=(qkvc run --sch); COMP_CWORD=2; _qkvc; echo "${COMPREPLY[*]}"\n'
     done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True)

@@ -10,6 +10,7 @@ STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_inf
            "qkv_spec_info": c.SpecInfo, "qkv_param_info": c.ParamInfo, "qkv_workload": c.Workload,
            "qkv_build_options": c.BuildOptions, "qkv_build_entry": c.BuildEntry, "qkv_build_report": c.BuildReport,
            "qkv_tensor": c.Tensor, "qkv_limits": c.Limits, "qkv_param_value": c.ParamValue,
+           "qkv_prepare_many_options": c.PrepareManyOptions,
            "qkv_append_args": c.AppendArgs, "qkv_attention_args": c.AttentionArgs, "qkv_state": c.State, "qkv_merge_args": c.MergeArgs,
            "qkv_mask_map": c.MaskMap,
            "qkv_pool_options": c.PoolOptions, "qkv_pool_info": c.PoolInfo}
@@ -20,9 +21,11 @@ LAYOUTS = "DENSE PADDED RAGGED PAGED PAGE_NHD PAGE_HND PAGE_TABLE_ROWS PAGE_TABL
 # Functions the package has no use for: a helper for C callers, and what the command line is for.
 UNBOUND = {"qkv_tensor_dense", "qkv_cache_list", "qkv_cache_clear", "qkv_cache_gc", "qkv_cache_export", "qkv_doctor",
            "qkv_candidates", "qkv_tuned_write", "qkv_tuned_find", "qkv_measure", "qkv_tuned_bucket",
-           "qkv_tuned_list", "qkv_tuned_check", "qkv_tuned_merge"}
+           "qkv_tuned_list", "qkv_tuned_check", "qkv_tuned_merge", "qkv_pack_list", "qkv_bundle_open", "qkv_bundle_add",
+           "qkv_bundle_bytes", "qkv_bundle_write", "qkv_bundle_free"}
 UNBOUND_STRUCTS = {"qkv_cache_entry", "qkv_cache_gc_options", "qkv_cache_gc_report", "qkv_cache_filter",
-                   "qkv_candidate", "qkv_tuned_entry", "qkv_tuned_table", "qkv_contestant", "qkv_measure_options"}
+                   "qkv_candidate", "qkv_tuned_entry", "qkv_tuned_table", "qkv_contestant", "qkv_measure_options",
+                   "qkv_pack_info", "qkv_pack_entry", "qkv_bundle_report"}
 
 
 def expected():

@@ -70,7 +70,7 @@ static int plausible(const void *image, size_t size) {
   return 1;
 }
 
-static const compiler_ops compiler = {"test", identity, compile, NULL, plausible};
+static const compiler_ops compiler = {"test", identity, compile, NULL, plausible, NULL};
 
 static int begin(void **state) {
   (void)state;

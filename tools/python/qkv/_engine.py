@@ -72,6 +72,17 @@ class Spec(_Handle):
     def __init__(self, source):
         pointer = c_void_p()
         c.call("qkv_spec_check", c.encode(source), 0, byref(pointer))
+        self._adopt(pointer)
+
+    @classmethod
+    def from_pack(cls, engine, name):
+        """The spec of that name in the packs of an engine."""
+        self, pointer = cls.__new__(cls), c_void_p()
+        c.call("qkv_spec_from_pack", engine.handle, c.encode(name), byref(pointer))
+        self._adopt(pointer)
+        return self
+
+    def _adopt(self, pointer):
         lib = c.libqkv()
         self._own(pointer, lib.qkv_spec_free)
         info = c.SpecInfo()
@@ -131,6 +142,11 @@ def _as_spec(spec):
     return spec if isinstance(spec, Spec) else Spec(spec)
 
 
+def _limits(*, batch=0, len_q=0, len_k=0, aligned_only=False, family=None, phase=None, schedule=None):
+    return c.Limits(batch=batch, len_q=len_q, len_k=len_k, aligned_only=int(aligned_only), family=c.encode(family),
+                    phase=c.encode(phase), schedule=c.encode(schedule))
+
+
 class Engine(_Handle):
     """A device with its compiler and cache. Use it from any number of threads.
 
@@ -145,10 +161,11 @@ class Engine(_Handle):
                    "": no tables, default schedules everywhere
     debug_checks   every call first looks at lengths, pages and addresses, and waits for the device (qkv_attention)
     log            callable(level, text), level 1 warning 2 info 3 debug; None: logging.getLogger("qkv")
+    packs          paths of packs (`qkvc bundle`), searched in this order; None: $QKV_PACKS
     """
 
     def __init__(self, device="auto", *, cache_dir=None, template_path=None, arch=None, disable_jit=False, emu_seed=0,
-                 emu_granule=0, debug_checks=False, tuned_dir=None, log=None):
+                 emu_granule=0, debug_checks=False, tuned_dir=None, log=None, packs=None):
         sink = log or _log_to_logging
         # Kept alive as long as the engine: C calls it from any thread.
         self._log = c.LogFunction(lambda level, text, user: sink(level, text.decode("utf-8", "replace")))
@@ -156,9 +173,13 @@ class Engine(_Handle):
                             template_path=c.encode(template_path), arch=c.encode(arch),
                             disable_jit=int(disable_jit), emu_seed=emu_seed, emu_granule=emu_granule,
                             debug_checks=int(debug_checks), tuned_dir=c.encode(tuned_dir), log=self._log)
+        if packs is not None:
+            paths = [c.encode(path) for path in packs] + [None]
+            options.packs = (ctypes.c_char_p * len(paths))(*paths)
         pointer = c_void_p()
         c.call("qkv_open", byref(options), byref(pointer))
         self._own(pointer, c.libqkv().qkv_close)
+        self._packs = []  # bytes that C reads as long as the engine lives
         self._launches, self._ops, self._pools = weakref.WeakSet(), weakref.WeakSet(), weakref.WeakSet()
         info = c.DeviceInfo()
         c.call("qkv_device_get_info", pointer, byref(info))
@@ -176,7 +197,7 @@ class Engine(_Handle):
 
     @property
     def counters(self):
-        """compiles, cache_hits, cache_errors, launches since the engine was opened."""
+        """compiles, cache_hits, cache_errors, launches, renders, pack_hits, load_seconds since the engine was opened."""
         counters = c.Counters()
         c.libqkv().qkv_get_counters(self.handle, byref(counters))
         return SimpleNamespace(**{name: getattr(counters, name) for name, _ in c.Counters._fields_[1:]})
@@ -198,9 +219,44 @@ class Engine(_Handle):
         aligned_only promises 16-byte aligned rows and saves one compile; other tensors are then refused.
         family, phase and schedule ("tile_m=128,stages=2") override the choice of the library.
         """
-        limits = c.Limits(batch=batch, len_q=len_q, len_k=len_k, aligned_only=int(aligned_only),
-                          family=c.encode(family), phase=c.encode(phase), schedule=c.encode(schedule))
-        return Op(self, _as_spec(spec), limits)
+        return Op(self, _as_spec(spec), _limits(batch=batch, len_q=len_q, len_k=len_k, aligned_only=aligned_only,
+                                                family=family, phase=phase, schedule=schedule))
+
+    def prepare_many(self, specs, *, threads=0, progress=None, **limits):
+        """Prepares many specs at once, in parallel: a list of Op. Takes the limits of prepare, the same for all of them.
+
+        specs     each a Spec, a path or text; or a pair of that and a dict of limits of its own
+        threads   specs under way, and compilers at once; 0: the number of cores
+        progress  callable(done, total, spec name, how, seconds), from any thread, one call at a time; how is "pack",
+                  "cache", "compiled" or "failed"
+        When some fail, the others are prepared all the same, and Error is raised, whose text names every one that failed
+        and whose `ops` is the list, with None in their places.
+        """
+        pairs = [item if isinstance(item, tuple) else (item, {}) for item in specs]
+        handles = [_as_spec(spec) for spec, _ in pairs]
+        own = [_limits(**{**limits, **more}) for _, more in pairs]
+        count, options = len(pairs), c.PrepareManyOptions(threads=threads)
+        if progress:
+            options.progress = c.ProgressFunction(lambda done, total, name, how, seconds, user: progress(
+                done, total, name.decode(), how.decode(), seconds))
+        pointers = (c_void_p * count)()
+        try:
+            c.call("qkv_prepare_many", self.handle, count, (c_void_p * count)(*(spec.handle.value for spec in handles)),
+                   (ctypes.POINTER(c.Limits) * count)(*(ctypes.pointer(one) for one in own)), pointers, None,
+                   byref(options))
+        except c.Error as error:
+            error.ops = [Op(self, spec, one, pointer) if pointer else None
+                         for spec, one, pointer in zip(handles, own, pointers)]
+            raise
+        return [Op(self, spec, one, pointer) for spec, one, pointer in zip(handles, own, pointers)]
+
+    def load_pack(self, pack):
+        """Adds a pack: a path, or its bytes, which the engine keeps. Loaded packs are searched in order."""
+        if isinstance(pack, bytes):
+            c.call("qkv_pack_load_memory", self.handle, pack, len(pack))
+            self._packs.append(pack)
+        else:
+            c.call("qkv_pack_load", self.handle, c.encode(pack))
 
     def _build_options(self, arch, family, phase, schedule, unaligned, batch=0, len_q=0, len_k=0):
         return c.BuildOptions(arch=c.encode(arch), family=c.encode(family), phase=c.encode(phase),
@@ -487,10 +543,11 @@ class Op(_Handle):
     and calls take i32 arrays cu_seqlens_q, cu_seqlens_k, seqlens_k, page_table, page_indptr, and max_len_q, max_len_k.
     """
 
-    def __init__(self, engine, spec, limits):
+    def __init__(self, engine, spec, limits, prepared=None):
         self.engine, self.spec = engine, spec
-        pointer = c_void_p()
-        c.call("qkv_prepare", engine.handle, spec.handle, byref(limits), byref(pointer))
+        pointer = c_void_p(prepared)
+        if not prepared:
+            c.call("qkv_prepare", engine.handle, spec.handle, byref(limits), byref(pointer))
         self._own(pointer, c.libqkv().qkv_op_free)
         engine._ops.add(self)
         self.workspace_bytes = c.libqkv().qkv_workspace_size(pointer)

@@ -49,12 +49,13 @@ class _Sized(ctypes.Structure):
 class Options(_Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("cache_dir", c_char_p), ("template_path", c_char_p),
                 ("arch", c_char_p), ("disable_jit", c_int), ("emu_seed", c_uint64), ("log", LogFunction),
-                ("log_user", c_void_p), ("emu_granule", c_size_t), ("debug_checks", c_int), ("tuned_dir", c_char_p)]
+                ("log_user", c_void_p), ("emu_granule", c_size_t), ("debug_checks", c_int), ("tuned_dir", c_char_p),
+                ("packs", POINTER(c_char_p))]
 
 
 class Counters(_Sized):
     _fields_ = [("size", c_size_t), ("compiles", c_uint64), ("cache_hits", c_uint64), ("cache_errors", c_uint64),
-                ("launches", c_uint64)]
+                ("launches", c_uint64), ("renders", c_uint64), ("pack_hits", c_uint64), ("load_seconds", c_double)]
 
 
 class DeviceInfo(_Sized):
@@ -108,6 +109,13 @@ class Tensor(ctypes.Structure):
 class Limits(_Sized):
     _fields_ = [("size", c_size_t), ("batch", c_int64), ("len_q", c_int64), ("len_k", c_int64),
                 ("aligned_only", c_int), ("family", c_char_p), ("phase", c_char_p), ("schedule", c_char_p)]
+
+
+ProgressFunction = CFUNCTYPE(None, c_int, c_int, c_char_p, c_char_p, c_double, c_void_p)
+
+
+class PrepareManyOptions(_Sized):
+    _fields_ = [("size", c_size_t), ("threads", c_int), ("progress", ProgressFunction), ("user", c_void_p)]
 
 
 class ParamValue(ctypes.Structure):
@@ -201,7 +209,12 @@ PROTOTYPES = {
     "qkv_pool_trim": (c_int, [c_void_p, POINTER(c_int64)]),
     "qkv_pool_get_info": (c_int, [c_void_p, POINTER(PoolInfo)]),
     "qkv_prepare": (c_int, [c_void_p, c_void_p, POINTER(Limits), POINTER(c_void_p)]),
+    "qkv_prepare_many": (c_int, [c_void_p, c_int, POINTER(c_void_p), POINTER(POINTER(Limits)), POINTER(c_void_p),
+                                 POINTER(c_int), POINTER(PrepareManyOptions)]),
     "qkv_op_free": (None, [c_void_p]),
+    "qkv_pack_load": (c_int, [c_void_p, c_char_p]),
+    "qkv_pack_load_memory": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "qkv_spec_from_pack": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "qkv_workspace_size": (c_size_t, [c_void_p]),
     "qkv_attention": (c_int, [c_void_p, POINTER(AttentionArgs), c_void_p]),
     "qkv_merge": (c_int, [c_void_p, POINTER(MergeArgs), c_void_p]),

@@ -1,0 +1,282 @@
+/* test_pack.c: the bytes of packs: what goes in comes out, whatever the order; no byte can be changed, no tail cut off
+ * without being seen; a damaged record costs itself alone; newer formats are named and left alone; record bodies of any
+ * content are read within their bounds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pack.h"
+#include "pack_format.h"
+
+static const pack_maker maker = {"1.2.3", 5, "0123456789abcdef0123456789abcdef"};
+static const char manifest_text[] = "manifest 5\nfamily f\n";
+static const char words[] = "tiny nvrtc sm_80";
+static const char text_of_spec[] = "qkvc: 1\nname: tiny\n";
+
+static void key_number(int n, unsigned char key[PACK_KEY_SIZE]) {
+  pack_hash(&n, sizeof n, key);
+}
+
+/* Adds record n of a small pack: three kernels, a request, two specs, a table, an empty record of a kind to come. */
+enum { RECORDS = 8 };
+static void add_record(pack_writer *w, int n) {
+  unsigned char key[PACK_KEY_SIZE];
+  char image[40];
+  key_number(n, key);
+  memset(image, 'a' + n, sizeof image);
+  if (n < 3) {
+    const pack_kernel k = {manifest_text, sizeof manifest_text - 1, image, sizeof image - (size_t)n};
+    assert_true(pack_add_kernel(w, key, &k));
+  } else if (n == 3) {
+    pack_request r = {.roles = 5, .words = words, .words_size = sizeof words - 1};
+    key_number(0, r.kernels[0]);
+    key_number(2, r.kernels[2]);
+    assert_true(pack_add_request(w, key, &r));
+  } else if (n < 6) {
+    assert_true(pack_add_named(w, PACK_SPEC, n == 4 ? "tiny" : "other", text_of_spec, sizeof text_of_spec - 1));
+  } else if (n == 6) {
+    assert_true(pack_add_named(w, PACK_TABLE, "tiny", "table", 5));
+  } else {
+    assert_true(pack_add(w, (pack_kind)77, key, NULL, 0));
+  }
+}
+
+static unsigned char *make_pack(int first, int step, size_t *size) {
+  pack_writer *w = pack_writer_new(&maker);
+  assert_non_null(w);
+  for (int n = 0; n < RECORDS; n++)
+    add_record(w, (first + n * step) % RECORDS);
+  unsigned char *bytes = pack_writer_finish(w, size);
+  assert_non_null(bytes);
+  pack_writer_free(w);
+  return bytes;
+}
+
+static pack *open_bytes(const void *bytes, size_t size, pack_status expected) {
+  pack *p;
+  text why = {0};
+  const pack_status status = pack_open_memory(bytes, size, "NAME", &p, &why);
+  if (status != expected)
+    fail_msg("status %d, not %d: %s", (int)status, (int)expected, why.bytes ? why.bytes : "");
+  if (status != PACK_OK)
+    assert_non_null(strstr(why.bytes, "NAME"));
+  assert_true((p != NULL) == (status == PACK_OK));
+  text_free(&why);
+  return p;
+}
+
+static void what_goes_in_comes_out(void **state) {
+  (void)state;
+  size_t size;
+  unsigned char *bytes = make_pack(0, 1, &size), key[PACK_KEY_SIZE];
+  pack *p = open_bytes(bytes, size, PACK_OK);
+  pack_record r;
+  pack_kernel k;
+  pack_request q;
+  assert_int_equal(pack_count(p), RECORDS);
+  assert_int_equal(pack_size(p), size);
+  assert_string_equal(pack_made_by(p)->version, "1.2.3");
+  assert_string_equal(pack_made_by(p)->templates, maker.templates);
+  assert_int_equal(pack_made_by(p)->manifest_format, 5);
+  for (int n = 0; n < 3; n++) {
+    key_number(n, key);
+    assert_int_equal(pack_find(p, PACK_KERNEL, key, 32, &r), 1);
+    assert_true(pack_read_kernel(&r, &k));
+    assert_int_equal(k.manifest_size, sizeof manifest_text - 1);
+    assert_memory_equal(k.manifest, manifest_text, k.manifest_size);
+    assert_int_equal(k.image_size, 40 - n);
+    assert_int_equal(((const char *)k.image)[39 - n], 'a' + n);
+    assert_int_equal((uintptr_t)((const unsigned char *)k.image - bytes) % 16, 0);
+    assert_int_equal(pack_find(p, PACK_REQUEST, key, 32, &r), 0);
+    for (int digits = 20; digits <= 32; digits++) { /* the digits behind do not count */
+      unsigned char near[PACK_KEY_SIZE];
+      memcpy(near, key, sizeof near);
+      for (int d = digits; d < 32; d++)
+        near[d / 2] ^= (unsigned char)(d % 2 ? 0x0f : 0xf0);
+      assert_int_equal(pack_find(p, PACK_KERNEL, near, digits, &r), 1);
+      assert_memory_equal(r.key, key, sizeof key);
+      if (digits < 32)
+        assert_int_equal(pack_find(p, PACK_KERNEL, near, digits + 1, &r), 0);
+    }
+  }
+  key_number(3, key);
+  assert_int_equal(pack_find(p, PACK_REQUEST, key, 32, &r), 1);
+  assert_true(pack_read_request(&r, &q));
+  assert_int_equal(q.roles, 5);
+  key_number(2, key);
+  assert_memory_equal(q.kernels[2], key, sizeof key);
+  assert_int_equal(q.words_size, sizeof words - 1);
+  assert_memory_equal(q.words, words, q.words_size);
+  const char *name, *content;
+  size_t length;
+  pack_hash("tiny", 4, key);
+  assert_int_equal(pack_find(p, PACK_SPEC, key, 32, &r), 1);
+  assert_true(pack_read_named(&r, &name, &content, &length));
+  assert_string_equal(name, "tiny");
+  assert_int_equal(length, sizeof text_of_spec - 1);
+  assert_memory_equal(content, text_of_spec, length);
+  pack_close(p);
+  free(bytes);
+}
+
+static void order_does_not_matter(void **state) {
+  (void)state;
+  size_t size, other_size;
+  unsigned char *bytes = make_pack(0, 1, &size);
+  for (int step = 1; step < RECORDS; step += 2)
+    for (int first = 0; first < RECORDS; first++) {
+      unsigned char *other = make_pack(first, step, &other_size);
+      assert_int_equal(size, other_size);
+      assert_memory_equal(bytes, other, size);
+      free(other);
+    }
+  free(bytes);
+  /* Nor when two records have one key. */
+  static const char *const contents[] = {"b", "a", "ab"};
+  for (int n = 0; n < 6; n++) {
+    pack_writer *w = pack_writer_new(&maker);
+    unsigned char key[PACK_KEY_SIZE] = {0};
+    for (int i = 0; i < 3; i++) {
+      const char *content = contents[(n / 2 + (n % 2 ? i : 3 - i)) % 3];
+      assert_true(pack_add(w, PACK_KERNEL, key, content, strlen(content)));
+    }
+    unsigned char *one = pack_writer_finish(w, &size);
+    pack *p = open_bytes(one, size, PACK_OK);
+    pack_record r;
+    assert_int_equal(pack_count(p), 1);
+    assert_int_equal(pack_find(p, PACK_KERNEL, key, 32, &r), 1);
+    assert_int_equal(r.size, 1);
+    assert_int_equal(r.bytes[0], 'a');
+    pack_close(p);
+    free(one);
+    pack_writer_free(w);
+  }
+}
+
+static void every_changed_bit_is_seen(void **state) {
+  (void)state;
+  size_t size;
+  unsigned char *bytes = make_pack(0, 1, &size);
+  const size_t index_end = HEADER_SIZE + RECORDS * ENTRY_SIZE;
+  for (size_t at = 0; at < size; at++)
+    for (int bit = 0; bit < 8; bit++) {
+      bytes[at] ^= (unsigned char)(1 << bit);
+      pack *p;
+      text why = {0};
+      const pack_status status = pack_open_memory(bytes, size, "NAME", &p, &why);
+      int damaged = 0;
+      pack_record r;
+      for (int n = 0; p && n < pack_count(p); n++)
+        damaged += pack_at(p, n, &r) < 0;
+      if (at < index_end ? status == PACK_OK : status != PACK_OK || damaged != 1)
+        fail_msg("byte %zu, bit %d: status %d, %d damaged records", at, bit, (int)status, damaged);
+      assert_true(status == PACK_OK || strstr(why.bytes, "NAME") != NULL);
+      pack_close(p);
+      text_free(&why);
+      bytes[at] ^= (unsigned char)(1 << bit);
+    }
+  free(bytes);
+}
+
+static void every_cut_is_seen(void **state) {
+  (void)state;
+  size_t size;
+  unsigned char *bytes = make_pack(0, 1, &size);
+  for (size_t length = 0; length < size; length++) {
+    unsigned char *part = malloc(length + 1); /* of that size, so that reading behind it is noticed */
+    memcpy(part, bytes, length);
+    open_bytes(part, length, PACK_DAMAGED);
+    free(part);
+  }
+  unsigned char *longer = calloc(1, size + 16);
+  memcpy(longer, bytes, size);
+  open_bytes(longer, size + 16, PACK_DAMAGED);
+  free(longer);
+  free(bytes);
+}
+
+static void newer_formats_are_named(void **state) {
+  (void)state;
+  size_t size;
+  unsigned char *bytes = make_pack(0, 1, &size);
+  pack *p;
+  text why = {0};
+  pack_put(bytes + AT_VERSION, PACK_FORMAT + 1, 4);
+  assert_int_equal(pack_open_memory(bytes, size, "NAME", &p, &why), PACK_NEWER);
+  assert_non_null(strstr(why.bytes, "newer"));
+  text_free(&why);
+  free(bytes);
+}
+
+/* Bodies that a writer never makes, under a digest that fits. */
+static void bodies_are_read_within_bounds(void **state) {
+  (void)state;
+  unsigned seed = 1;
+  for (int round = 0; round < 20000; round++) {
+    seed = seed * 1103515245u + 12345u;
+    const size_t size = seed >> 16 & 127;
+    unsigned char *body = malloc(size + 1);
+    for (size_t n = 0; n < size; n++) {
+      seed = seed * 1103515245u + 12345u;
+      body[n] = (unsigned char)(seed >> 20 & (seed >> 9 & 1 ? 255 : 31));
+    }
+    if (size >= KERNEL_HEAD && seed >> 12 & 1) /* sizes that nearly fit */
+      pack_put(body, size - KERNEL_HEAD + (seed >> 17 & 15), 4), pack_put(body + 8, seed >> 21 & 31, 8);
+    const pack_record r = {.bytes = body, .size = size};
+    pack_kernel k;
+    pack_request q;
+    const char *name, *content;
+    size_t length;
+    if (pack_read_kernel(&r, &k)) {
+      assert_true((const unsigned char *)k.manifest + k.manifest_size <= body + size);
+      assert_true((const unsigned char *)k.image + k.image_size == body + size);
+    }
+    if (pack_read_request(&r, &q))
+      assert_true((const unsigned char *)q.words + q.words_size == body + size && q.roles);
+    if (pack_read_named(&r, &name, &content, &length))
+      assert_true((const unsigned char *)content + length == body + size);
+    free(body);
+  }
+}
+
+static void files_that_are_none(void **state) {
+  (void)state;
+  static const char *const paths[] = {"/nonexistent/pack", "/", "/dev/null"};
+  for (size_t n = 0; n < sizeof paths / sizeof *paths; n++) {
+    pack *p;
+    text why = {0};
+    assert_int_equal(pack_open_file(paths[n], &p, &why), PACK_IO);
+    assert_null(p);
+    assert_non_null(strstr(why.bytes, paths[n]));
+    text_free(&why);
+  }
+}
+
+static void keys_and_hex(void **state) {
+  (void)state;
+  unsigned char key[PACK_KEY_SIZE];
+  char hex[CACHE_KEY_SIZE];
+  pack_key_of("0123456789abcdef00ff10203040506f", key);
+  assert_int_equal(key[0], 1);
+  assert_int_equal(key[15], 0x6f);
+  pack_key_hex(key, hex);
+  assert_string_equal(hex, "0123456789abcdef00ff10203040506f");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_goes_in_comes_out),    cmocka_unit_test(order_does_not_matter),
+      cmocka_unit_test(every_changed_bit_is_seen), cmocka_unit_test(every_cut_is_seen),
+      cmocka_unit_test(newer_formats_are_named),   cmocka_unit_test(bodies_are_read_within_bounds),
+      cmocka_unit_test(files_that_are_none),       cmocka_unit_test(keys_and_hex)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
