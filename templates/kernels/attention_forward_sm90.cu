@@ -58,9 +58,6 @@ constexpr int SHARE_N = TILE_N / CLUSTER; // of them, those that a block fetches
 //% end
 //% if layout.rows then
 constexpr int OWN_KEYS = TILE_N / 4; // of a tile, those that a warp of the producer copies
-//%   if layout.in_flight > 0 then
-constexpr int IN_FLIGHT = $(layout.in_flight); // tiles of K or V that it has not told of
-//%   end
 //% elseif view.sequences then
 //%   local of_page = variant.layout_kv == "paged" and ", all of one page" or ""
 constexpr int BOX_ROWS = $(layout.box_rows); // keys of a copy$(of_page)

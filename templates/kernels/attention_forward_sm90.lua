@@ -75,10 +75,6 @@ local function layout(v, s)
   m.rows = s.copies == 1 -- K and V come row by row
   m.box_rows = v.layout_kv == "paged" and gcd(v.page_size, s.tile_n) or s.tile_n // s.cluster -- keys of a copy
   m.boxes = m.rows and 1 or s.tile_n // m.box_rows
-  -- Tiles of K or V that a producer's warp leaves on their way behind the one it tells of. With one more, a tile would
-  -- be told of only when the place of the one after next is free, which is when it is wanted; with two more, consumers
-  -- could wait for what nobody tells.
-  m.in_flight = math.max(2 * s.stages - 3, 0)
   m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.told_offset + 4 * m.told
   m.budget = budget(s.warpgroups, m.parts, m.rows)
   return m
@@ -146,6 +142,8 @@ end
 local function refuse_rows(v, s)
   if v.layout_kv ~= "paged" then return "copies = 1 needs pages" end
   if s.loaders ~= PRODUCER_WARPS then return "copies = 1 needs loaders = " .. PRODUCER_WARPS end
+  -- A tile is told of when the copies of the next one have been issued, for which its own place must not be wanted.
+  if s.stages == 1 then return "copies = 1 needs stages of at least 2" end
   if s.tile_n > 32 * PRODUCER_WARPS then
     return ("copies = 1 needs tile_n of at most %d: a lane looks up the page of one key"):format(32 * PRODUCER_WARPS)
   end
@@ -354,8 +352,7 @@ return {
       " consumer warpgroups of 64 rows (" .. b.consumer .. ")"
     lines[#lines + 1] = "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials"
     if m.rows then
-      lines[#lines + 1] = ("a tile of K or V: %d rows a producer warp; %d of them on their way behind the one told of")
-        :format(s.tile_n // PRODUCER_WARPS, m.in_flight)
+      lines[#lines + 1] = ("a tile of K or V: %d rows a producer warp"):format(s.tile_n // PRODUCER_WARPS)
     end
     if m.boxes > 1 then lines[#lines + 1] = ("a tile of K or V: %d boxes of %d keys"):format(m.boxes, m.box_rows) end
     if m.packed then

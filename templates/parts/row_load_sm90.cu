@@ -1,48 +1,26 @@
 //%% Tiles of K and V from pages of any size into the rings' swizzled panels, row by row by cp.async: each of the
 //%% producer's four warps copies a quarter of a tile's keys. What cp.async writes belongs to the generic proxy, what
 //%% wgmma reads to the asynchronous one: a warp waits for its copies, passes a proxy fence, and tells of them at the
-//%% place's mbarrier, while later ones stay on their way.
-//% local in_flight = kernel.layout.in_flight
+//%% place's mbarrier, while those of the next tile are on their way.
 //% local qk, v = kernel.layout.qk, kernel.layout.v
 //% local loads = {{name = "key", letter = "K", tensor = "k", dim = "QK", size = variant.dim_qk, panels = qk},
 //%                {name = "value", letter = "V", tensor = "v", dim = "V", size = variant.dim_v, panels = v}}
-//% if in_flight > 0 then
-// The mbarriers of the places that the warp's newest groups of copies fill, the newest first; 0: of none.
-struct copies_on_their_way {
-  unsigned full[IN_FLIGHT] = {};
-};
-
-// Closes a group of copies into the place of mbarrier `full`, and tells of the one IN_FLIGHT groups before, which has
-// landed.
-static __device__ __forceinline__ void close_copies(copies_on_their_way &copies, unsigned full, int lane) {
+// Closes the warp's copies into the place whose mbarrier is `full`, and tells of those before, which have landed: into
+// the place of `untold`, or none if that is 0.
+static __device__ __forceinline__ void close_copies(unsigned &untold, unsigned full, int lane) {
   cp_async_commit();
-  cp_async_wait_$(in_flight)();
+  cp_async_wait_1();
   fence_proxy_async(); // wgmma reads what cp.async wrote
   warp_sync();
-  if (lane == 0 && copies.full[IN_FLIGHT - 1] != 0) mbar_arrive(copies.full[IN_FLIGHT - 1]);
-#pragma unroll
-  for (int n = IN_FLIGHT - 1; n > 0; --n) copies.full[n] = copies.full[n - 1];
-  copies.full[0] = full;
+  if (lane == 0 && untold != 0) mbar_arrive(untold);
+  untold = full;
 }
 
-// Tells of all copies but those of the newest `left` groups: empty groups follow them.
-static __device__ __forceinline__ void tell_of_copies(copies_on_their_way &copies, int left, int lane) {
-  for (int n = left; n < IN_FLIGHT; ++n) close_copies(copies, 0, lane);
+// K is a tile ahead of V, but for a work's first one.
+static __device__ __forceinline__ ring<STAGES> key_place(ring<STAGES> values, bool first) {
+  if (!first) values.advance();
+  return values;
 }
-//% else
-// With a single stage no copy stays on its way.
-struct copies_on_their_way {};
-
-static __device__ __forceinline__ void close_copies(copies_on_their_way &copies, unsigned full, int lane) {
-  cp_async_commit();
-  cp_async_wait_0();
-  fence_proxy_async(); // wgmma reads what cp.async wrote
-  warp_sync();
-  if (lane == 0) mbar_arrive(full);
-}
-
-static __device__ __forceinline__ void tell_of_copies(copies_on_their_way &copies, int left, int lane) {}
-//% end
 
 // The key of a tile whose page and rows the lane finds for its warp, which copies OWN_KEYS of them.
 static __device__ __forceinline__ int own_key(int warp, int lane) { return warp * OWN_KEYS + min(lane, OWN_KEYS - 1); }
@@ -62,17 +40,16 @@ static __device__ __forceinline__ int own_page(const sequence_view &view, int ti
 // The warp's rows of a tile of $(letter) into its ring, once the place is free; what lies behind the sequence's end is
 // zero. $(lanes) lanes copy a panel's row, $(rows) rows at once.
 static __device__ __forceinline__ void load_$(load.name)(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, copies_on_their_way &copies, int tile, int page, int head,
+    const qkv_params &p, unsigned shared, const ring<STAGES> &ring, unsigned &untold, int tile, int page, int head,
     const sequence_view &view, int warp, int lane) {
   const unsigned full = shared + $(letter)_FULL + 8 * ring.stage();
   const int valid = view.len_k - tile * TILE_N - warp * OWN_KEYS; // of the warp's keys
-  // Every lane finds where a key's row begins, once, and the others ask it. Rows at once lie in few lines of 128 bytes,
-  // whose numbers swizzle their chunks.
+  // Every lane finds where a key's row begins, once, and the others ask it.
   const long long own = $(load.name)_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
   const int own_low = (int)own, own_high = (int)(own >> 32);
   const int first = lane / $(lanes), chunk = lane % $(lanes), line = (warp * OWN_KEYS + first) * $(dim)_ROW_BYTES;
   const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES + line;
-  const unsigned swizzled = (chunk ^ line / 128 % $(lanes)) << 4; // bytes
+  const unsigned swizzled = (chunk ^ line / 128 % $(lanes)) << 4; // the number of 128 bytes swizzles their chunks
   mbar_wait(shared + $(letter)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
 #pragma unroll
   for (int row = 0; row < OWN_KEYS; row += $(rows)) {
@@ -93,8 +70,7 @@ static __device__ __forceinline__ void load_$(load.name)(
                         panel * $(dim)_WIDTH + 8 * chunk < DIM_$(dim) ? bytes : 0);
       //% end
   }
-  close_copies(copies, full, lane);
-  ring.advance();
+  close_copies(untold, full, lane);
 }
 //%   if number == 1 then
 

@@ -10,12 +10,12 @@
 // first one also fetches Q. It finds the work, the others take it as the consumers do.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
-  ring<STAGES> key_ring, value_ring;
+  ring<STAGES> value_ring;
   //% if mask.walk then
   ring<Q_BUFFERS> told_rows;
   ring<STAGES> told_keys;
   //% end
-  copies_on_their_way copies;
+  unsigned untold = 0; // the mbarrier of the copies that are on their way
   work_queue queue;
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   for (;;) {
@@ -39,16 +39,20 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
       const int page = more ? own_page(view, tile, warp, lane) : 0; // the answer arrives while the place is waited for
       if (threadIdx.x == 0 && !first) tell(shared, KEYS_TOLD, K_FULL, told_keys, before.word | (more ? 0 : 2));
       //% if layout.parts > 0 then
-      if (warp == 0 && more && walk.masked()) fetch_key_parts(p, shared, key_ring, tile, hk, work.b, lane, view);
+      if (warp == 0 && more && walk.masked())
+        fetch_key_parts(p, shared, key_place(value_ring, first), tile, hk, work.b, lane, view);
       //% end
-      if (more) load_key(p, shared, key_ring, copies, tile, page, hk, view, warp, lane);
-      else if (threadIdx.x == 0) ask_for_work(p, queue);
+      if (more)
+        load_key(p, shared, key_place(value_ring, first), untold, tile, page, hk, view, warp, lane);
+      else if (threadIdx.x == 0)
+        ask_for_work(p, queue);
       if (first) {
-        tell_of_copies(copies, more ? 1 : 0, lane); // Q's place is free when the work before is done
+        if (!more) close_copies(untold, 0, lane); // Q's place is free when the work before is done
         if (warp == 0) load_query(p, shared, query_ring, work.row_begin, $(query_head), view, lane);
         if (threadIdx.x == 0) tell(shared, ROWS_TOLD, Q_FULL, told_rows, more);
       } else {
-        load_value(p, shared, value_ring, copies, before.number(), page_before, hk, view, warp, lane);
+        load_value(p, shared, value_ring, untold, before.number(), page_before, hk, view, warp, lane);
+        value_ring.advance();
       }
       first = false;
       if (more) before.word = 4 * tile + walk.masked(), walk.visited &= ~(1u << walk.bit()), page_before = page;
@@ -56,19 +60,24 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     //% else
     const tile_range tiles = visible_tiles(p, work.row_begin, view, work.h, hk, work.b);
     int page = tiles.begin < tiles.end ? own_page(view, tiles.end - 1, warp, lane) : 0, page_before = 0;
+    bool first = true;
     for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
       const int page_ahead = tile > tiles.begin ? own_page(view, tile - 1, warp, lane) : 0;
-      if (tile >= tiles.begin) load_key(p, shared, key_ring, copies, tile, page, hk, view, warp, lane);
-      else if (threadIdx.x == 0) ask_for_work(p, queue);
-      if (tile == tiles.end - 1) {
-        tell_of_copies(copies, tile >= tiles.begin ? 1 : 0, lane); // Q's place is free when the work before is done
+      if (tile >= tiles.begin)
+        load_key(p, shared, key_place(value_ring, first), untold, tile, page, hk, view, warp, lane);
+      else if (threadIdx.x == 0)
+        ask_for_work(p, queue);
+      if (first) {
+        if (tile < tiles.begin) close_copies(untold, 0, lane); // Q's place is free when the work before is done
         if (warp == 0) load_query(p, shared, query_ring, work.row_begin, $(query_head), view, lane);
       } else {
-        load_value(p, shared, value_ring, copies, tile + 1, page_before, hk, view, warp, lane);
+        load_value(p, shared, value_ring, untold, tile + 1, page_before, hk, view, warp, lane);
+        value_ring.advance();
       }
+      first = false;
       page_before = page, page = page_ahead;
     }
     //% end
   }
-  tell_of_copies(copies, 0, lane);
+  close_copies(untold, 0, lane);
 }

@@ -13,35 +13,28 @@ static const char causal[] = "causal", two_ranges[] = "causal and (q - k < 20 or
 
 /* ---- The mutants ---- */
 
-/* One copy on its way, three, none. */
 #define TWO "warpgroups=2,tile_n=32,stages=2,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=1"
 #define THREE "warpgroups=1,tile_n=32,stages=3,order=0,rescale=0,q_buffers=1,carry=0,o_buffer=0,store=1,scheduler=2"
-#define ONE "warpgroups=1,tile_n=16,stages=1,order=0,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=1"
 
 static const struct kind {
   const char *mask, *schedule;
-} kinds[] = {{causal, TWO}, {causal, THREE}, {causal, ONE}, {two_ranges, TWO}, {two_ranges, THREE}};
+} kinds[] = {{causal, TWO}, {causal, THREE}, {two_ranges, TWO}, {two_ranges, THREE}};
 
 #define UNLANDED "race|missing proxy fence|pending copy|uninitialised shared memory"
 
 static const mutant mutants[] = {
     {"no proxy fence behind the copies", TWO, "fence_proxy_async(); // wgmma reads what cp.async wrote", "",
      "missing proxy fence", "wgmma"},
-    {"no proxy fence behind the copies, none on its way", ONE,
-     "fence_proxy_async(); // wgmma reads what cp.async wrote", "", "missing proxy fence", "wgmma"},
     {"a lane tells for lanes it has not met", TWO, "// wgmma reads what cp.async wrote\n  warp_sync();",
      "// wgmma reads what cp.async wrote", "race|missing proxy fence|uninitialised shared memory", ""},
     {"copies are told of before they have landed", TWO, "cp_async_wait_1();", "cp_async_wait_2();", UNLANDED, ""},
-    {"copies are told of before they have landed, three on their way", THREE, "cp_async_wait_3();",
-     "cp_async_wait_4();", UNLANDED, ""},
-    {"copies are not waited for", ONE, "  cp_async_wait_0();\n", "", UNLANDED, ""},
     {"the copies of a tile are no group", TWO, "  cp_async_commit();\n", "", UNLANDED, ""},
-    {"the newest place is told of instead of the oldest", THREE, "mbar_arrive(copies.full[IN_FLIGHT - 1])",
-     "mbar_arrive(copies.full[0])", UNLANDED "|out of bounds", ""},
-    {"the last copies are not told of", TWO, "  tell_of_copies(copies, 0, lane);\n", "", "deadlock|pending copy", ""},
-    {"copies of K are left untold while Q's place is waited for", THREE,
-     "tell_of_copies(copies, tile >= tiles.begin ? 1 : 0, lane); // Q's place is free when the work before is done", "",
-     "deadlock", ""},
+    {"copies are not waited for", THREE, "  cp_async_wait_1();\n", "", UNLANDED, ""},
+    {"copies on their way are told of", TWO, "untold != 0) mbar_arrive(untold);", "full != 0) mbar_arrive(full);",
+     UNLANDED, ""},
+    {"the last copies are not told of", TWO, "  close_copies(untold, 0, lane);\n}", "}", "deadlock|pending copy", ""},
+    {"a work's last copies are left untold while Q's place is waited for", THREE,
+     "if (tile < tiles.begin) close_copies(untold, 0, lane);", "", "deadlock", ""},
     {"the producer does not wait for places of K", TWO,
      "mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);", "", "race|bad mbarrier|deadlock", ""},
     {"the producer does not wait for places of V", TWO,
@@ -75,11 +68,10 @@ static const mutant mutants[] = {
 static const mutant told_mutants[] = {
     {"copies alone fill places of K", TWO, "mbar_init(shared + K_FULL + 8 * n, 5);",
      "mbar_init(shared + K_FULL + 8 * n, 4);", "race|bad mbarrier|deadlock|missing proxy fence", ""},
+    {"a work's last copies are left untold while Q's place is waited for", THREE,
+     "if (!more) close_copies(untold, 0, lane);", "", "deadlock", ""},
     {"every warp tells of tiles", TWO, "if (threadIdx.x == 0 && !first) tell(", "if (lane == 0 && !first) tell(",
      "race|bad mbarrier|deadlock", ""},
-    {"copies are left untold while Q's place is waited for", THREE,
-     "tell_of_copies(copies, more ? 1 : 0, lane); // Q's place is free when the work before is done", "", "deadlock",
-     ""},
 };
 
 /* ---- Generating and running ---- */

@@ -39,7 +39,7 @@
 //   mbarriers   98304 ..  98384   8 bytes each
 // roles: 4 producer warps (56 registers), 1 consumer warpgroups of 64 rows (240)
 // a tile: 1179648 FLOPs, 4096 exponentials
-// a tile of K or V: 16 rows a producer warp; 1 of them on their way behind the one told of
+// a tile of K or V: 16 rows a producer warp
 
 constexpr int HEADS_Q = 8;
 constexpr int GROUP = 4; // query heads per KV head
@@ -51,7 +51,6 @@ constexpr int WARPGROUPS = 1; // consumers; each owns 64 query rows
 constexpr int TILE_M = 64 * WARPGROUPS;
 constexpr int TILE_N = 64; // keys of a tile
 constexpr int OWN_KEYS = TILE_N / 4; // of a tile, those that a warp of the producer copies
-constexpr int IN_FLIGHT = 1; // tiles of K or V that it has not told of
 constexpr int STAGES = 2;
 constexpr int Q_BUFFERS = 1;
 constexpr int THREADS = 128 * (WARPGROUPS + 1);
@@ -569,27 +568,21 @@ static __device__ __forceinline__ void load_query(
   ring.advance();
 }
 
-// The mbarriers of the places that the warp's newest groups of copies fill, the newest first; 0: of none.
-struct copies_on_their_way {
-  unsigned full[IN_FLIGHT] = {};
-};
-
-// Closes a group of copies into the place of mbarrier `full`, and tells of the one IN_FLIGHT groups before, which has
-// landed.
-static __device__ __forceinline__ void close_copies(copies_on_their_way &copies, unsigned full, int lane) {
+// Closes the warp's copies into the place whose mbarrier is `full`, and tells of those before, which have landed: into
+// the place of `untold`, or none if that is 0.
+static __device__ __forceinline__ void close_copies(unsigned &untold, unsigned full, int lane) {
   cp_async_commit();
   cp_async_wait_1();
   fence_proxy_async(); // wgmma reads what cp.async wrote
   warp_sync();
-  if (lane == 0 && copies.full[IN_FLIGHT - 1] != 0) mbar_arrive(copies.full[IN_FLIGHT - 1]);
-#pragma unroll
-  for (int n = IN_FLIGHT - 1; n > 0; --n) copies.full[n] = copies.full[n - 1];
-  copies.full[0] = full;
+  if (lane == 0 && untold != 0) mbar_arrive(untold);
+  untold = full;
 }
 
-// Tells of all copies but those of the newest `left` groups: empty groups follow them.
-static __device__ __forceinline__ void tell_of_copies(copies_on_their_way &copies, int left, int lane) {
-  for (int n = left; n < IN_FLIGHT; ++n) close_copies(copies, 0, lane);
+// K is a tile ahead of V, but for a work's first one.
+static __device__ __forceinline__ ring<STAGES> key_place(ring<STAGES> values, bool first) {
+  if (!first) values.advance();
+  return values;
 }
 
 // The key of a tile whose page and rows the lane finds for its warp, which copies OWN_KEYS of them.
@@ -604,17 +597,16 @@ static __device__ __forceinline__ int own_page(const sequence_view &view, int ti
 // The warp's rows of a tile of K into its ring, once the place is free; what lies behind the sequence's end is
 // zero. 8 lanes copy a panel's row, 4 rows at once.
 static __device__ __forceinline__ void load_key(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, copies_on_their_way &copies, int tile, int page, int head,
+    const qkv_params &p, unsigned shared, const ring<STAGES> &ring, unsigned &untold, int tile, int page, int head,
     const sequence_view &view, int warp, int lane) {
   const unsigned full = shared + K_FULL + 8 * ring.stage();
   const int valid = view.len_k - tile * TILE_N - warp * OWN_KEYS; // of the warp's keys
-  // Every lane finds where a key's row begins, once, and the others ask it. Rows at once lie in few lines of 128 bytes,
-  // whose numbers swizzle their chunks.
+  // Every lane finds where a key's row begins, once, and the others ask it.
   const long long own = key_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
   const int own_low = (int)own, own_high = (int)(own >> 32);
   const int first = lane / 8, chunk = lane % 8, line = (warp * OWN_KEYS + first) * QK_ROW_BYTES;
   const unsigned to = shared + K_OFFSET + ring.stage() * K_BYTES + line;
-  const unsigned swizzled = (chunk ^ line / 128 % 8) << 4; // bytes
+  const unsigned swizzled = (chunk ^ line / 128 % 8) << 4; // the number of 128 bytes swizzles their chunks
   mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
 #pragma unroll
   for (int row = 0; row < OWN_KEYS; row += 4) {
@@ -628,24 +620,22 @@ static __device__ __forceinline__ void load_key(
       cp_async_16_zfill(at + panel * K_PANEL, from + panel * QK_WIDTH,
                         panel * QK_WIDTH + 8 * chunk < DIM_QK ? bytes : 0);
   }
-  close_copies(copies, full, lane);
-  ring.advance();
+  close_copies(untold, full, lane);
 }
 
 // The warp's rows of a tile of V into its ring, once the place is free; what lies behind the sequence's end is
 // zero. 8 lanes copy a panel's row, 4 rows at once.
 static __device__ __forceinline__ void load_value(
-    const qkv_params &p, unsigned shared, ring<STAGES> &ring, copies_on_their_way &copies, int tile, int page, int head,
+    const qkv_params &p, unsigned shared, const ring<STAGES> &ring, unsigned &untold, int tile, int page, int head,
     const sequence_view &view, int warp, int lane) {
   const unsigned full = shared + V_FULL + 8 * ring.stage();
   const int valid = view.len_k - tile * TILE_N - warp * OWN_KEYS; // of the warp's keys
-  // Every lane finds where a key's row begins, once, and the others ask it. Rows at once lie in few lines of 128 bytes,
-  // whose numbers swizzle their chunks.
+  // Every lane finds where a key's row begins, once, and the others ask it.
   const long long own = value_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
   const int own_low = (int)own, own_high = (int)(own >> 32);
   const int first = lane / 8, chunk = lane % 8, line = (warp * OWN_KEYS + first) * V_ROW_BYTES;
   const unsigned to = shared + V_OFFSET + ring.stage() * V_BYTES + line;
-  const unsigned swizzled = (chunk ^ line / 128 % 8) << 4; // bytes
+  const unsigned swizzled = (chunk ^ line / 128 % 8) << 4; // the number of 128 bytes swizzles their chunks
   mbar_wait(shared + V_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
 #pragma unroll
   for (int row = 0; row < OWN_KEYS; row += 4) {
@@ -659,8 +649,7 @@ static __device__ __forceinline__ void load_value(
       cp_async_16_zfill(at + panel * V_PANEL, from + panel * V_WIDTH,
                         panel * V_WIDTH + 8 * chunk < DIM_V ? bytes : 0);
   }
-  close_copies(copies, full, lane);
-  ring.advance();
+  close_copies(untold, full, lane);
 }
 
 // K-major operands: 16 columns on are 32 bytes on in the panel's rows.
@@ -1057,8 +1046,8 @@ static __device__ __forceinline__ void last_output(consumer &c) {
 // first one also fetches Q. It finds the work, the others take it as the consumers do.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
   ring<Q_BUFFERS> query_ring;
-  ring<STAGES> key_ring, value_ring;
-  copies_on_their_way copies;
+  ring<STAGES> value_ring;
+  unsigned untold = 0; // the mbarrier of the copies that are on their way
   work_queue queue;
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   for (;;) {
@@ -1072,20 +1061,25 @@ static __device__ __forceinline__ void produce(const qkv_params &p, unsigned sha
     const sequence_view view = view_sequence(p, work.b);
     const tile_range tiles = visible_tiles(p, work.row_begin, view, work.h, hk, work.b);
     int page = tiles.begin < tiles.end ? own_page(view, tiles.end - 1, warp, lane) : 0, page_before = 0;
+    bool first = true;
     for (int tile = tiles.end - 1; tile >= tiles.begin - 1; --tile) { // V comes one tile behind K
       const int page_ahead = tile > tiles.begin ? own_page(view, tile - 1, warp, lane) : 0;
-      if (tile >= tiles.begin) load_key(p, shared, key_ring, copies, tile, page, hk, view, warp, lane);
-      else if (threadIdx.x == 0) ask_for_work(p, queue);
-      if (tile == tiles.end - 1) {
-        tell_of_copies(copies, tile >= tiles.begin ? 1 : 0, lane); // Q's place is free when the work before is done
+      if (tile >= tiles.begin)
+        load_key(p, shared, key_place(value_ring, first), untold, tile, page, hk, view, warp, lane);
+      else if (threadIdx.x == 0)
+        ask_for_work(p, queue);
+      if (first) {
+        if (tile < tiles.begin) close_copies(untold, 0, lane); // Q's place is free when the work before is done
         if (warp == 0) load_query(p, shared, query_ring, work.row_begin, work.h, view, lane);
       } else {
-        load_value(p, shared, value_ring, copies, tile + 1, page_before, hk, view, warp, lane);
+        load_value(p, shared, value_ring, untold, tile + 1, page_before, hk, view, warp, lane);
+        value_ring.advance();
       }
+      first = false;
       page_before = page, page = page_ahead;
     }
   }
-  tell_of_copies(copies, 0, lane);
+  close_copies(untold, 0, lane);
 }
 
 // All tiles of a work but the first, from the last key to the first one.
