@@ -14,7 +14,8 @@
 //% local cluster = schedule.cluster > 1
 //% local tiles_of = cluster and "cluster_tiles" or "visible_tiles"
 //% local leads = cluster and "< CLUSTER" or "== 0"
-//% local fills = mask.walk and "2" or "1" -- the producer's copies, and what it tells of them
+//% local told = mask.walk and 1 or 0
+//% local copiers = layout.rows and 4 or 1 -- who tell of copies
 //% local releases = cluster and " * CLUSTER" or "" -- of a stage
 //% local query_parameter = query_in_registers and "const query_fragments &query" or "unsigned long long query"
 //% local by_warp = mask.walk or view.sequences -- who produces; else one thread
@@ -32,6 +33,9 @@ constexpr int HEADS_KV = $(variant.heads_kv);
 constexpr int HEADS_Q = $(variant.heads_q);
 //% end
 constexpr int GROUP = $(variant.group); // query heads per KV head
+//% if layout.rows and variant.dim_qk % layout.qk.width > 0 then
+constexpr int DIM_QK = $(variant.dim_qk);
+//% end
 constexpr int DIM_V = $(variant.dim_v);
 //% include "parts/score_scale.cu"
 
@@ -52,14 +56,16 @@ constexpr int TILE_N = $(schedule.tile_n); // keys of a tile
 //% if cluster then
 constexpr int SHARE_N = TILE_N / CLUSTER; // of them, those that a block fetches for all
 //% end
-//% if view.sequences then
+//% if layout.rows then
+constexpr int OWN_KEYS = TILE_N / 4; // of a tile, those that a warp of the producer copies
+//% elseif view.sequences then
 //%   local of_page = variant.layout_kv == "paged" and ", all of one page" or ""
 constexpr int BOX_ROWS = $(layout.box_rows); // keys of a copy$(of_page)
 //%   if layout.boxes > 1 then
 constexpr int BOXES = TILE_N / BOX_ROWS;
 //%   end
 //% end
-//% if variant.layout_kv == "paged" then
+//% if variant.layout_kv == "paged" and not layout.rows then
 constexpr int PAGE = $(variant.page_size); // tokens of a page
 //% end
 constexpr int STAGES = $(schedule.stages);
@@ -98,11 +104,13 @@ constexpr int P_WIDTH = $(layout.p.width), P_ROW_BYTES = $(layout.p.bytes), P_PA
 constexpr int P_OFFSET = $(layout.p_offset);
 //% end
 
+//% local filled = "a full one counts the producer and its bytes"
+//% if layout.rows then filled = "a full one of K or V counts the producer's warps, one of Q a thread and its bytes" end
 //% if mask.walk then
-// mbarriers: a full one counts the producer and its bytes, one of Q or K also what is told of it; an empty one those
+// mbarriers: $(filled), one of Q or K also what is told of it; an empty one those
 // who are done.
 //% else
-// mbarriers: a full one counts the producer and its bytes, an empty one those who are done.
+// mbarriers: $(filled), an empty one those who are done.
 //% end
 constexpr int Q_FULL = $(layout.barriers), Q_EMPTY = Q_FULL + 8 * Q_BUFFERS;
 constexpr int K_FULL = Q_EMPTY + 8 * Q_BUFFERS, K_EMPTY = K_FULL + 8 * STAGES;
@@ -172,6 +180,9 @@ constexpr int ROWS_DONE = 4;
 //% end
 //% if view.sequences then
 //%   include "parts/sequence_load_sm90.cu"
+//%   if layout.rows then
+//%     include "parts/row_load_sm90.cu"
+//%   end
 //% else
 //%   include "parts/tile_load_sm90.cu"
 //% end
@@ -214,7 +225,9 @@ static __device__ __forceinline__ void fetch_key_parts(
 }
 
 //% end
-//% if mask.walk then
+//% if layout.rows then
+//%   include "parts/row_produce_sm90.cu"
+//% elseif mask.walk then
 // One warp walks through the tiles of keys that the mask lets see; its first lane fetches tiles of Q, K and V, and
 // tells the consumers which they are.
 static __device__ __forceinline__ void produce(const qkv_params &p, unsigned shared) {
@@ -481,11 +494,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
   const int warpgroup = warp_uniform(threadIdx.x / 128); // 0 produces
   if (threadIdx.x == 0) {
     for (int n = 0; n < Q_BUFFERS; ++n) {
-      mbar_init(shared + Q_FULL + 8 * n, $(fills));
+      mbar_init(shared + Q_FULL + 8 * n, $(1 + told));
       mbar_init(shared + Q_EMPTY + 8 * n, 4 * WARPGROUPS); // warps
     }
     for (int n = 0; n < STAGES; ++n) {
-      mbar_init(shared + K_FULL + 8 * n, $(fills));
+      mbar_init(shared + K_FULL + 8 * n, $(copiers + told));
       //% if layout.parts > 0 then
       mbar_init(shared + K_EMPTY + 8 * n, 4 * WARPGROUPS); // warps, each having read the mask's parts
       //% elseif mask.walk then
@@ -493,7 +506,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
       //% else
       mbar_init(shared + K_EMPTY + 8 * n, WARPGROUPS$(releases));
       //% end
-      mbar_init(shared + V_FULL + 8 * n, 1);
+      mbar_init(shared + V_FULL + 8 * n, $(copiers));
       mbar_init(shared + V_EMPTY + 8 * n, WARPGROUPS$(releases));
     }
     //% if layout.tickets > 0 then

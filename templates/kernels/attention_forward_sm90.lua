@@ -9,7 +9,7 @@
 -- queries fill a tile and share one pass over the keys. Rows beyond the last whole query of a tile are idle.
 --
 -- Sequences of lengths of their own come by boxes that end where they do (manifest.h: clipped_map); a tile of keys in
--- several pages comes in several boxes.
+-- several pages comes in several boxes. Pages that hold no whole boxes are copied row by row, with copies = 1.
 
 local attention = library("attention")
 local cost = library("cost")
@@ -17,6 +17,7 @@ local cost = library("cost")
 local MBARRIER_BYTES = 8
 local REGISTERS_PER_SM = 65536
 local BOX_ROWS = 8 -- the swizzle pattern's: a box begins with one
+local PRODUCER_WARPS = 4
 local PRODUCT_REGISTERS = 30 -- what ptxas wants beside the accumulators of one wgmma (its error C7602 names the sum)
 
 -- A matrix of `dim` columns in shared memory: panels as wide as the swizzle, one below the other. A last panel that the
@@ -29,13 +30,13 @@ end
 local function gcd(a, b) return b == 0 and a or gcd(b, a % b) end
 
 -- Registers of a thread at launch, of the producer's after setmaxnreg, and of a consumer's.
--- A producer that runs a box program, or computes several parts of the mask, takes more.
-local function budget(warpgroups, parts)
-  local threads, wide = 128 * (warpgroups + 1), mask.walk == "boxes" or parts > 1
+-- A producer that runs a box program, computes several parts of the mask, or copies rows, takes more.
+local function budget(warpgroups, parts, rows)
+  local threads, wide = 128 * (warpgroups + 1), mask.walk == "boxes" or parts > 1 or rows
   return {
     launch = math.min(REGISTERS_PER_SM // threads // 8 * 8, 255),
-    producer = (wide and {56, 56, 56} or {56, 40, 32})[warpgroups],
-    consumer = (wide and {240, 224, 152} or {240, 232, 160})[warpgroups],
+    producer = (wide and {56, 56, rows and 32 or 56} or {56, 40, 32})[warpgroups],
+    consumer = (wide and {240, 224, rows and 160 or 152} or {240, 232, 160})[warpgroups],
   }
 end
 
@@ -72,10 +73,11 @@ local function layout(v, s)
   local parts_bytes = s.stages * #mask.keys * s.tile_n * 4
   m.parts = mask.walk and not mask.by_limits and m.parts_offset + parts_bytes <= arch.shared_per_block and #mask.keys
     or 0
+  m.rows = s.copies == 1 -- K and V come row by row
   m.box_rows = v.layout_kv == "paged" and gcd(v.page_size, s.tile_n) or s.tile_n // s.cluster -- keys of a copy
-  m.boxes = s.tile_n // m.box_rows
+  m.boxes = m.rows and 1 or s.tile_n // m.box_rows
   m.total = m.parts > 0 and m.parts_offset + parts_bytes or m.told_offset + 4 * m.told
-  m.budget = budget(s.warpgroups, m.parts)
+  m.budget = budget(s.warpgroups, m.parts, m.rows)
   return m
 end
 
@@ -159,14 +161,42 @@ local function fit_rows(v, len_q, s)
   return s
 end
 
--- Whether one thread or warp fetches everything.
+-- Whether pages hold whole boxes.
+local function has_boxes(v) return v.layout_kv ~= "paged" or v.page_size % BOX_ROWS == 0 end
+
+-- Whether one thread or warp fetches everything, where boxes are fetched.
 local function has_one_loader(v) return mask.walk or attention.is_dense(v) end
 
 -- A warp for K and one for V wait for places of their own, and none keeps the other waiting. A warp starts one copy
 -- after the other; many small ones are sooner started by two. For dense tensors that gains nothing.
 local function loaders(v, s)
+  if s.copies == 1 then return PRODUCER_WARPS end
   if has_one_loader(v) then return 1 end
   return layout(v, s).boxes >= 8 and 4 or 2
+end
+
+-- Why K and V of `v` cannot come row by row, or nil.
+local function refuse_rows(v, s)
+  if v.layout_kv ~= "paged" then return "copies = 1 needs pages" end
+  if s.loaders ~= PRODUCER_WARPS then return "copies = 1 needs loaders = " .. PRODUCER_WARPS end
+  -- A tile is told of when the copies of the next one have been issued, for which its own place must not be wanted.
+  if s.stages == 1 then return "copies = 1 needs stages of at least 2" end
+  if s.tile_n > 32 * PRODUCER_WARPS then
+    return ("copies = 1 needs tile_n of at most %d: a lane looks up the page of one key"):format(32 * PRODUCER_WARPS)
+  end
+end
+
+-- Why they cannot come in so many boxes a tile, or nil.
+local function refuse_boxes(v, s, boxes)
+  if not has_boxes(v) then
+    return ("copies = 0 needs pages of whole boxes, which have %d rows at least; this one has %d")
+      :format(BOX_ROWS, v.page_size)
+  end
+  if has_one_loader(v) and s.loaders > 1 then
+    return "loaders > 1 needs sequences, and a mask whose tiles of keys are one range"
+  end
+  if not has_one_loader(v) and s.loaders == 1 then return "loaders = 1 needs dense tensors, or a mask to walk" end
+  if s.loaders > 2 and boxes == 1 then return "loaders = 4 needs tiles of keys in several pages" end
 end
 
 return {
@@ -180,10 +210,6 @@ return {
   supports = function(v, request)
     local reason = attention.refuse(v, {f16 = true, bf16 = true}, true)
     if reason then return false, reason end
-    if v.layout_kv == "paged" and v.page_size % BOX_ROWS ~= 0 then
-      return false, ("layout.kv.paged.page: %d is no multiple of the %d rows that a box of a page has at least")
-        :format(v.page_size, BOX_ROWS)
-    end
     if request.unaligned then return false, "tensor maps need 16-byte aligned addresses and strides" end
     if v.dtype_q ~= v.dtype_kv then
       return false, "attention.dtype: q is " .. v.dtype_q .. " and kv is " .. v.dtype_kv .. "; both must be the same"
@@ -226,6 +252,8 @@ return {
      meaning = "blocks with neighbouring tiles of rows; 2: each fetches half of every K and V tile, for both"},
     {name = "loaders", values = {1, 2, 4},
      meaning = "warps that fetch tiles; of sequences 2: one K and one V; 4: two of each, which share boxes"},
+    {name = "copies", values = {0, 1},
+     meaning = "K and V come 0: in boxes of tensor maps; 1: from pages of any size, row by row, by all four warps"},
   },
 
   -- Measured on an H200 against cuDNN and FlashAttention-3, 16k tokens of 512 to 16384; see docs/performance.md. Where
@@ -243,7 +271,7 @@ return {
     local function schedule(warpgroups, tile_n, changes)
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
-                 l2_mib = 0, pack = 0, cluster = 1, loaders = 1}
+                 l2_mib = 0, pack = 0, cluster = 1, copies = has_boxes(v) and 0 or 1}
       if uneven and not short then s.scheduler, s.l2_mib = counts and 3 or 2, 16 end
       for axis, value in pairs(changes or {}) do s[axis] = value end
       if mask.walk then s.carry = 0 end
@@ -373,7 +401,7 @@ return {
       for o_buffer = 0, 1 do
         local s = {warpgroups = try[1], tile_n = try[2], stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                    q_buffers = 1, q_registers = 0, p_shared = 0, carry = 0, o_buffer = o_buffer, store = 1,
-                   scheduler = 1, l2_mib = 0, pack = 0, cluster = 1}
+                   scheduler = 1, l2_mib = 0, pack = 0, cluster = 1, copies = has_boxes(v) and 0 or 1}
         s.loaders = loaders(v, s)
         list[#list + 1] = s
       end
@@ -420,13 +448,8 @@ return {
       return false, "scheduler = 3 needs " .. (s.l2_mib == 0 and "l2_mib of at least 4" or "cluster = 1")
     end
     if s.scheduler == 3 and not attention.is_dense(v) then return false, "scheduler = 3 needs dense tensors" end
-    if has_one_loader(v) and s.loaders > 1 then
-      return false, "loaders > 1 needs sequences, and a mask whose tiles of keys are one range"
-    end
-    if not has_one_loader(v) and s.loaders == 1 then
-      return false, "loaders = 1 needs dense tensors, or a mask to walk"
-    end
-    if s.loaders > 2 and m.boxes == 1 then return false, "loaders = 4 needs tiles of keys in several pages" end
+    local reason = m.rows and refuse_rows(v, s) or not m.rows and refuse_boxes(v, s, m.boxes)
+    if reason then return false, reason end
     if s.scheduler == 0 and s.q_buffers == 2 then return false, "q_buffers = 2 needs a persistent scheduler" end
     return true
   end,
@@ -463,6 +486,9 @@ return {
     lines[#lines + 1] = "roles: " .. producer .. " (" .. b.producer .. " registers), " .. s.warpgroups ..
       " consumer warpgroups of 64 rows (" .. b.consumer .. ")"
     lines[#lines + 1] = "a tile: " .. 2 * scores * (v.dim_qk + v.dim_v) .. " FLOPs, " .. scores .. " exponentials"
+    if m.rows then
+      lines[#lines + 1] = ("a tile of K or V: %d rows a producer warp"):format(s.tile_n // PRODUCER_WARPS)
+    end
     if m.boxes > 1 then lines[#lines + 1] = ("a tile of K or V: %d boxes of %d keys"):format(m.boxes, m.box_rows) end
     if m.packed then
       lines[#lines + 1] = ("rows of a tile: %d queries of %d heads, %d idle"):format(m.queries, v.group, m.idle_rows)
@@ -492,10 +518,12 @@ return {
       end
     end
     add_map("q", m.qk, m.queries, m.packed and v.group)
-    add_map("k", m.qk, m.box_rows)
-    add_map("v", m.v, m.box_rows)
+    if not m.rows then
+      add_map("k", m.qk, m.box_rows)
+      add_map("v", m.v, m.box_rows)
+    end
     if m.store then add_map("o", m.v, 16 // m.o_heads, m.packed and m.o_heads) end
-    for _, field in ipairs(attention.params(v, false, {q = true, k = true, v = true, o = m.store})) do
+    for _, field in ipairs(attention.params(v, false, {q = true, k = not m.rows, v = not m.rows, o = m.store})) do
       params[#params + 1] = field
     end
     local regions = {}

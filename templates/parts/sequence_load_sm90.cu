@@ -1,5 +1,6 @@
 //%% Tiles of Q, K and V of sequences into shared memory, ring by ring. All lanes of a producer's warp call; a lane
-//%% fetches one box of a tile of keys, which may lie in several pages; several warps may share its boxes.
+//%% fetches one box of a tile of keys, which may lie in several pages; several warps may share its boxes. With rows K
+//%% and V come otherwise (row_load_sm90.cu).
 //% local ragged_q, kv, packed = variant.layout_q == "ragged", variant.layout_kv, kernel.layout.packed
 //% local paged, boxes = kv == "paged", kernel.layout.boxes
 //% local query_bytes = packed and "QK_PANELS * TILE_ROWS * QK_ROW_BYTES" or "QK_PANELS * Q_PANEL"
@@ -38,6 +39,7 @@ static __device__ __forceinline__ void load_query(
 //% local loads = {{name = "key", letter = "K", tensor = "k", dim = "QK"},
 //%                {name = "value", letter = "V", tensor = "v", dim = "V"}}
 //% local map_rank = kv == "ragged" and "4d" or "5d"
+//% if kernel.layout.rows then loads = {} end
 //% for _, load in ipairs(loads) do
 //%   local letter, dim = load.letter, load.dim
 //%   if boxes > 1 then

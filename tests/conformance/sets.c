@@ -273,11 +273,12 @@ static const row sequence_rows[] = {
 };
 
 /* The same by tensor maps: boxes that end where a sequence does, a tile of keys in one page and in several; O by tensor
- * stores and from the registers; every order of work. Page 8 is the least, others are refused. */
+ * stores and from the registers; every order of work. A box's page has 8 keys at least; of others, keys come row by row. */
 #define MAPPED "family=attention_forward_sm90 "
 #define SHORT90 MAPPED "dim=16 hq=4 hk=2 b=7 lq=70 lk=131 "
 #define WORKS "{sched='warpgroups=1,tile_n=32,pack=0,scheduler=0,q_buffers=1',sched='warpgroups=1,tile_n=32,pack=1,scheduler=1',sched='warpgroups=2,tile_n=32,pack=0,scheduler=2,l2_mib=0',sched='warpgroups=1,tile_n=32,pack=1,scheduler=2,l2_mib=16'} "
 #define TILE_32 "sched='warpgroups=1,tile_n=32' "
+#define ROWS32 "sched='warpgroups=1,tile_n=32,loaders=4,copies=1' "
 static const row sequence90_rows[] = {
     {false, "packed and padded", SHORT90 WORKS "seq={padded,ragged,ragged_padded} mask='causal' check=sequences"},
     {false, "pages, every order of work", SHORT90 WORKS PAGES " page=16 order=hnd mask='causal' check=sequences"},
@@ -286,8 +287,20 @@ static const row sequence90_rows[] = {
     {false, "as many boxes as lanes, and one", MAPPED "dim=8 hq=2 hk=2 b=5 lq=20 lk=600 sched='warpgroups=1,tile_n=256' seq=ragged_paged {page=8,page=256} mask='true' check=sequences"},
     {false, "warps that share the boxes of a tile", SHORT90 "{seq=ragged_paged page=8,seq=ragged_paged page=24 order=hnd table=csr} mask={'causal','window(40, 3)','true'} {sched='warpgroups=1,tile_n=32,loaders=2',sched='warpgroups=2,tile_n=64,pack=0,scheduler=0,q_buffers=1,loaders=4',sched='warpgroups=1,tile_n=48,pack=1,scheduler=1,stages=3,loaders=4'} check=reference"},
     {false, "no boxes to share", SHORT90 "{seq=ragged_paged page=32 sched='warpgroups=1,tile_n=32,loaders=4',seq=ragged sched='warpgroups=1,tile_n=32,loaders=4',seq=dense sched='warpgroups=1,tile_n=32,loaders=2',seq=ragged mask='k < 4 or window(20, 0)' sched='warpgroups=1,tile_n=32,loaders=2'} expect=refusal"},
-    {false, "pages of odd sizes", SHORT90 "seq=ragged_paged {page=1,page=17,page=20 table=csr} mask='causal' expect=refusal"},
-    {false, "pages of odd sizes, by the next family", "dim=16 hq=4 hk=2 b=7 lq=70 lk=131 seq=ragged_paged {page=1,page=17} mask='causal' check=reference"},
+    {false, "rows that do not come so", SHORT90 "{seq=ragged_paged page=1 sched='warpgroups=1,tile_n=32,copies=0',seq=ragged_paged page=20 table=csr sched='copies=0',seq=ragged sched='warpgroups=1,tile_n=32,loaders=4,copies=1',seq=ragged_paged page=1 sched='warpgroups=1,tile_n=144',seq=ragged_paged page=1 sched='warpgroups=1,tile_n=32,stages=1',seq=ragged_paged page=1 sched='warpgroups=1,tile_n=32,loaders=2'} mask='causal' expect=refusal"},
+    {false, "rows, every order of work", SHORT90 WORKS PAGES " page=3 order=hnd mask='causal' check=sequences"},
+    {false, "rows, pages of any size", SHORT90 TILE_32 PAGES " {page=1,page=4 order=hnd table=csr,page=5 table=csr,page=17} mask='window(40, 3)' check=sequences"},
+    {false, "rows, pages of whole boxes", SHORT90 ROWS32 PAGES " {page=8,page=16 order=hnd,page=64 table=csr} {mask='causal',mask='window(40, 3)' dtype=f16} check={reference,batch_mates}"},
+    {false, "rows, every width of a panel and of a tile", MAPPED "hq=2 hk=1 b=5 lq=40 lk=300 seq=ragged_paged page=3 {dim=64 sched='warpgroups=1,tile_n=64',dim=72 dimv=40 sched='warpgroups=2,tile_n=48',dim=96 dimv=32 sched='warpgroups=1,tile_n=112',dim=32 dimv=104 sched='warpgroups=1,tile_n=16',dim=8 sched='warpgroups=1,tile_n=128',dim=160 dimv=224 sched='warpgroups=1,tile_n=16'} mask='causal' dtype={bf16,f16} check=sequences"},
+    {false, "rows, default schedules", MAPPED "{dim=64,dim=64 lq=1100,dim=128,dim=192 dimv=128,dim=256} dtype={bf16,f16} {page=1,page=4 order=hnd table=csr} hq=2 hk=1 b=3 lq=140 lk=270 seq=ragged_paged mask='causal'"},
+    {false, "rows, packed groups and not", MAPPED "dim=64 {hq=8 hk=2,hq=14 hk=2,hq=16 hk=1} b=7 lq=50 lk=131 seq=ragged_paged page=1 mask='causal' {sched='warpgroups=2,tile_n=32,pack=0',sched='warpgroups=2,tile_n=32,pack=1'} check=sequences"},
+    {false, "rows, any ring", SHORT90 "seq={paged,ragged_paged} page=1 mask='causal' {sched='warpgroups=2,tile_n=32,stages=2,order=1,carry=1,q_buffers=2,o_buffer=1',sched='warpgroups=1,tile_n=32,stages=3,overlap=0,q_buffers=1',sched='warpgroups=2,tile_n=32,q_registers=1,p_shared=1,overlap=2',sched='warpgroups=1,tile_n=16,stages=4,carry=1,q_buffers=2',sched='warpgroups=2,tile_n=32,stages=4,o_buffer=0,q_buffers=1,scheduler=0',sched='warpgroups=2,tile_n=16,stages=2,o_buffer=0,q_buffers=1'} check=sequences"},
+    {false, "rows, walks", SHORT90 "seq=ragged_paged {page=1 sched='warpgroups=1,tile_n=16,pack=0',page=5 table=csr sched='warpgroups=1,tile_n=32,pack=1,stages=3',page=3 order=hnd sched='warpgroups=2,tile_n=16,scheduler=1,carry=1'} mask={'k < 4 or window(20, 0)','(q * 7 + k * 3) % 5 != 0','causal and not (k >= 20 and k < 90)','abs(q - k) <= 6 or hk == 1'} check=sequences"},
+    {false, "rows, walks with parts of the mask beside K", SHORT90 "seq=ragged_paged {page=1 sched='warpgroups=1,tile_n=16,pack=0',page=5 table=csr sched='warpgroups=2,tile_n=32,pack=1,stages=3'} mask={'keep[b, k] and (q - k < 20 or k < 4)','same(doc)','keep[b, k] and doc2[b, q] == doc2[b, k]'}"},
+    {false, "rows, tiles without a key", SHORT90 "seq=ragged_paged page=1 mask={'causal and k >= 60','false','k < len_k - 7','k > q + 30 or k < q - 90'} {sched='warpgroups=1,tile_n=16,stages=2,q_buffers=1',sched='warpgroups=1,tile_n=16,stages=3,q_buffers=2',sched='warpgroups=2,tile_n=32,stages=4,o_buffer=0,q_buffers=1'} check=sequences"},
+    {false, "rows, layouts and batch mates", SHORT90 TILE_32 "seq={paged,ragged_paged} page=3 {k=heads0 v=heads0,v=mixed k=rows2,q=padded o=padded} mask='causal' check={reference,batch_mates}"},
+    {false, "rows, all at their maxima", SHORT90 TILE_32 "lens=full {seq=paged page=1,seq=ragged_paged page=5 table=csr} mask='causal' check=sequences"},
+    {false, "rows, few queries, no queries, no keys", MAPPED "dim=64 hq=4 hk=1 b=9 {lq=1 lk=100,lq=0 lk=5,lq=5 lk=0} sched='warpgroups=1,tile_n=32' {seq=paged,seq=ragged_paged order=hnd table=csr} page=1 mask='true' sink=normal outputs=all"},
     {false, "default schedules", MAPPED "{dim=64 seq=ragged mask='causal',dim=64 seq=ragged_paged page=16 table=csr mask='true' dtype=f16,dim=128 seq=padded mask='causal',dim=128 seq=ragged_paged page=32 mask='causal',dim=256 seq=ragged_paged page=16 order=hnd mask='window(100, 0)'} hq=2 hk=1 b=5 lq=140 lk=150"},
     {false, "packed groups", MAPPED "dim=16 {hq=8 hk=2,hq=16 hk=1,hq=14 hk=2,hq=32 hk=1,hq=71 hk=1} b=7 lq=50 lk=131 seq={ragged,ragged_paged} mask='causal' sched='warpgroups=2,tile_n=32,pack=1' check=sequences"},
     {false, "O from the registers", SHORT90 "seq={padded,ragged,ragged_paged} {out=same,out=f32} mask='causal' outputs=all sink=mixed sched='warpgroups=1,tile_n=32,pack=0,store=0,o_buffer=0' check=reference"},

@@ -71,6 +71,8 @@ static const struct {
     {.spec = "ragged", .variety = "sm_90a", .arch = "sm_90a"}, /* boxes that end where a sequence does */
     {.spec = "paged", .variety = "sm_90a", .arch = "sm_90a", /* several of them to a tile of keys */
      .schedule = "warpgroups=1,tile_n=64,scheduler=1,l2_mib=0,pack=0"},
+    {.spec = "paged_single", .variety = "sm_90a", .arch = "sm_90a", /* keys one by one */
+     .schedule = "warpgroups=1,tile_n=64,scheduler=1,l2_mib=0,pack=0"},
 };
 enum { GOLDEN_COUNT = sizeof goldens / sizeof goldens[0] };
 
