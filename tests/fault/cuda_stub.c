@@ -21,7 +21,8 @@ static _Thread_local context stack[16];
 _Thread_local int stub_depth, stub_capture_mode;
 int stub_fail_after;
 int stub_capturing; /* some stream is being captured */
-int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
+int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules,
+    stub_wide_clusters;
 
 static int fails(const char *symbol) {
   char name[64];
@@ -125,9 +126,9 @@ STUB(cuLibraryUnload, (void *library), NEED_RELAXED; free(library); stub_modules
 STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!strcmp(name, "absent")) return 500;
      *kernel = library)
 STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; NEED_RELAXED; *function = kernel)
-STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)attribute, (void)kernel,
-     (void)device;
-     stub_shared_limit = value)
+STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)kernel, (void)device;
+     if (attribute == 8) stub_shared_limit = value; else if (attribute == 14) stub_wide_clusters += value;
+     else return 1)
 STUB(cuLaunchKernel,
      (void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
       void *stream, void **params, void **extra),
