@@ -16,7 +16,7 @@ enum {
   MANIFEST_MAX_FACTORS = 6,
   MANIFEST_MAX_FIELDS = 160,
   MANIFEST_MAX_REGIONS = 6,
-  MANIFEST_MAX_CLUSTER = 8, /* what every GPU with clusters has */
+  MANIFEST_MAX_CLUSTER = 16, /* every GPU with clusters has 8, the largest these */
   MANIFEST_FORMAT = 5, /* of the text form */
   MANIFEST_MAX_PARAMS = 4096, /* bytes of the parameter struct, as CUDA allows */
   MANIFEST_NAME = 64

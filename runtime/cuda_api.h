@@ -64,7 +64,7 @@ enum {
 enum { CUDA_MEMORY_DEVICE = 2 };
 
 /* CUfunction_attribute */
-enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8 };
+enum { CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8, CUDA_FUNCTION_NON_PORTABLE_CLUSTER = 14 };
 
 /* CUlaunchAttribute and CUlaunchConfig of cuLaunchKernelEx. */
 enum { CUDA_LAUNCH_CLUSTER_DIMENSION = 4, CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6 };

@@ -34,7 +34,7 @@ typedef struct device_launch {
   int shared_bytes;      /* dynamic */
   const void *params;    /* the parameter struct */
   size_t params_size;
-  int cluster;           /* blocks of a cluster, a divisor of the grid, at most 8; 0 and 1: no clusters */
+  int cluster;           /* blocks of a cluster, a divisor of the grid, at most 16; 0 and 1: no clusters */
   bool early;            /* blocks may start while the kernel before still runs: the kernel waits for it by itself */
 } device_launch;
 
@@ -88,8 +88,10 @@ typedef struct device_ops {
   /* Loads an image. `name` appears in fault reports. */
   qkv_status (*load)(device *d, const void *image, size_t size, const char *name, device_module **out);
   void (*unload)(device *d, device_module *m);
-  /* An entry with its shared-memory limit raised to shared_bytes. Freed with the module. */
-  qkv_status (*kernel)(device *d, device_module *m, const char *entry, int shared_bytes, device_kernel **out);
+  /* An entry with its shared-memory limit raised to shared_bytes, for launches in clusters of up to `cluster` blocks (1:
+   * none). Freed with the module. */
+  qkv_status (*kernel)(device *d, device_module *m, const char *entry, int shared_bytes, int cluster,
+                       device_kernel **out);
   /* Launch only; see qkv_attention. */
   qkv_status (*launch)(device *d, device_kernel *k, const device_launch *l, qkv_stream stream);
 

@@ -301,8 +301,10 @@ static void cuda_unload(device *base, device_module *m) {
   free(m);
 }
 
-/* Finds the entry, raises its limit and loads it into the context, so that no launch has to. */
-static qkv_status find_kernel(const cuda_device *d, device_module *m, const char *entry, int shared_bytes,
+enum { PORTABLE_CLUSTER = 8 }; /* blocks that every GPU with clusters takes; more have to be allowed */
+
+/* Finds the entry, raises its limits and loads it into the context, so that no launch has to. */
+static qkv_status find_kernel(const cuda_device *d, device_module *m, const char *entry, int shared_bytes, int cluster,
                               CUkernel *kernel) {
   CUfunction function;
   qkv_status status = cuda_check(d->api, d->api->library_kernel(kernel, m->library, entry), "cuLibraryGetKernel");
@@ -310,12 +312,15 @@ static qkv_status find_kernel(const cuda_device *d, device_module *m, const char
     status = cuda_check(
         d->api, d->api->kernel_set_attribute(CUDA_FUNCTION_MAX_DYNAMIC_SHARED, shared_bytes, *kernel, d->handle),
         "cuKernelSetAttribute(dynamic shared memory)");
+  if (status == QKV_OK && cluster > PORTABLE_CLUSTER)
+    status = cuda_check(d->api, d->api->kernel_set_attribute(CUDA_FUNCTION_NON_PORTABLE_CLUSTER, 1, *kernel, d->handle),
+                        "cuKernelSetAttribute(clusters of more than 8 blocks)");
   if (status == QKV_OK)
     status = cuda_check(d->api, d->api->kernel_function(&function, *kernel), "cuKernelGetFunction");
   return status;
 }
 
-static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int shared_bytes,
+static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int shared_bytes, int cluster,
                               device_kernel **out) {
   const cuda_device *d = as_cuda(base);
   size_t length = strlen(entry) + 1;
@@ -327,7 +332,7 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
   visit v;
   qkv_status status = cuda_enter(d, PREPARING, &v);
   if (status == QKV_OK) {
-    status = find_kernel(d, m, entry, shared_bytes, &k->handle);
+    status = find_kernel(d, m, entry, shared_bytes, cluster, &k->handle);
     for (int n = 0; n < CONTEXTS; n++)
       atomic_init(&k->loaded[n], n ? NULL : v.context);
     cuda_leave(d, &v);

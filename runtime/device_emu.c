@@ -327,8 +327,9 @@ static qkv_status emu_load(device *d, const void *image, size_t size, const char
   return status;
 }
 
-static qkv_status emu_kernel(device *d, device_module *m, const char *entry, int shared_bytes, device_kernel **out) {
-  (void)d;
+static qkv_status emu_kernel(device *d, device_module *m, const char *entry, int shared_bytes, int cluster,
+                             device_kernel **out) {
+  (void)d, (void)cluster; /* the launch says it again */
   *out = NULL;
   if (shared_bytes < 0 || shared_bytes > EMU_SHARED_LIMIT)
     return error_set(QKV_INVALID_ARGUMENT, "%s: %d bytes of shared memory, the emulated device has %d", entry,

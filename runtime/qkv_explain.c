@@ -135,6 +135,8 @@ static void print_kernel(const explanation *x, text *out) {
       if (l->grid.factors[f].per > 1)
         text_printf(out, "/%d", l->grid.factors[f].per);
     }
+    if (l->cluster > 1)
+      text_printf(out, " clusters of %d blocks", l->cluster);
     text_puts(out, "\n");
   }
   for (int n = 0; n < m->nregions; n++)
@@ -244,7 +246,8 @@ static void json_kernel(const explanation *x, text *out) {
     const manifest_launch *l = &m->launches[n];
     text_puts(out, n ? ", {" : "{");
     json_pair(out, "entry", l->entry);
-    text_printf(out, ", \"threads\": %d, \"shared_bytes\": %d, \"grid\": [", l->block, l->shared_bytes);
+    text_printf(out, ", \"threads\": %d, \"shared_bytes\": %d, \"cluster\": %d, \"grid\": [", l->block, l->shared_bytes,
+                l->cluster);
     for (int f = 0; f < l->grid.count; f++)
       text_printf(out, "%s{\"size\": \"%s\", \"per\": %d}", f ? ", " : "", manifest_size_name(l->grid.factors[f].size),
                   l->grid.factors[f].per);

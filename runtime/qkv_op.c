@@ -180,7 +180,8 @@ static qkv_status load_image(qkv_engine *e, const void *image, size_t size, op_k
   if (status != QKV_OK)
     error_context(status, "kernel of %s: ", *e->info.compiler ? e->info.compiler : "a compiler that is not here");
   for (int n = 0; n < m->nlaunches && status == QKV_OK; n++)
-    status = e->ops->kernel(e->device, k->module, m->launches[n].entry, m->launches[n].shared_bytes, &k->kernels[n]);
+    status = e->ops->kernel(e->device, k->module, m->launches[n].entry, m->launches[n].shared_bytes,
+                            m->launches[n].cluster, &k->kernels[n]);
   if (status != QKV_OK && k->module) {
     e->ops->unload(e->device, k->module);
     k->module = NULL;

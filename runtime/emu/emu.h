@@ -74,6 +74,7 @@ typedef struct emu_api {
   int (*cluster_rank)(void);
   void (*cluster_arrive)(void);
   void (*cluster_wait)(void);
+  void (*load_remote)(uint32_t address, void *to, int bytes, int cta); /* from shared memory of a block of the cluster */
   void (*store_remote)(uint32_t address, uint32_t value, int cta); /* into shared memory of a block of the cluster */
 
   /* Collectives: each lane passes its operand, gets its result. */

@@ -98,6 +98,15 @@ int cluster_peer(int cta, const char *primitive) {
   return peer;
 }
 
+/* A block may read its own shared memory that way, too. */
+void cluster_load(uint32_t address, void *to, int bytes, int cta) {
+  uint32_t offset = effect_shared(address, bytes, bytes, "load_remote");
+  emu_actor actor = shadow_thread(machine.current, "load_remote");
+  actor.block = cluster_peer(cta, "load_remote");
+  shadow_read(&actor, offset, bytes);
+  memcpy(to, machine.blocks[actor.block].arena + offset, (size_t)bytes);
+}
+
 void cluster_store(uint32_t address, uint32_t value, int cta) {
   uint32_t offset = effect_shared(address, 4, 4, "store_remote");
   emu_actor actor = shadow_thread(machine.current, "store_remote");

@@ -405,6 +405,7 @@ const emu_api emu_table = {
     .cluster_rank = cluster_rank,
     .cluster_arrive = cluster_arrive,
     .cluster_wait = cluster_wait,
+    .load_remote = cluster_load,
     .store_remote = cluster_store,
     .stmatrix = collective_stmatrix,
     .registers = collective_registers,

@@ -29,9 +29,9 @@ enum {
   EMU_SHARED_LIMIT = 227 * 1024, /* dynamic shared memory of one block, as on the largest supported GPU */
   EMU_WARPGROUP = 128,
   EMU_WARPGROUPS = EMU_MAX_THREADS / EMU_WARPGROUP,
-  EMU_CLUSTER = 8,  /* blocks of a cluster: as many as every GPU with clusters has */
+  EMU_CLUSTER = 16, /* blocks of a cluster: twice as many as every GPU with clusters has; the largest have these too */
   EMU_SM_COUNT = 4, /* small, so that splits and grids larger than the machine are exercised */
-  EMU_BLOCKS = 8,   /* that live at once: one an SM, or one cluster */
+  EMU_BLOCKS = 16,  /* that live at once: one an SM, or one cluster */
   EMU_THREADS = EMU_BLOCKS * EMU_MAX_THREADS,
   EMU_MBARRIERS = 64, /* of one block; the hardware has no limit */
   EMU_STORERS = 32,   /* threads of one block that issue bulk stores */
@@ -379,6 +379,7 @@ void cluster_wait(void);
 void cluster_thread_done(int thread);
 /* The place of block `cta` of the running thread's cluster, whose shared memory the primitive is about to access. */
 int cluster_peer(int cta, const char *primitive);
+void cluster_load(uint32_t address, void *to, int bytes, int cta);
 void cluster_store(uint32_t address, uint32_t value, int cta);
 
 uint32_t collective_shuffle_xor(uint32_t value, int lane_mask); /* emu_collective.c */

@@ -404,6 +404,16 @@ EMU_TWIN void cluster_arrive() {
 EMU_TWIN void cluster_wait() {
   EMU_CALL(cluster_wait)();
 }
+EMU_TWIN float2 load_remote_f32x2(unsigned address, int cta) {
+  float2 value;
+  EMU_CALL(load_remote)(address, &value, sizeof value, cta);
+  return value;
+}
+EMU_TWIN float4 load_remote_f32x4(unsigned address, int cta) {
+  float4 value;
+  EMU_CALL(load_remote)(address, &value, sizeof value, cta);
+  return value;
+}
 EMU_TWIN void store_remote_u32(unsigned address, unsigned value, int cta) {
   EMU_CALL(store_remote)(address, value, cta);
 }

@@ -1,6 +1,7 @@
 //%% Attention of one or two rows, keys split over all blocks; see attention_decode_simt.lua for the schedule.
 //% local attention = library("attention")
 //% local split = library("split")
+//% local cluster = split.cluster(schedule)
 //% local layout = kernel.layout
 //% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local free_slices = split.free_slices()
@@ -35,8 +36,7 @@ constexpr int WARPS = $(schedule.warps);
 constexpr int KEY_WARPS = WARPS; // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
 constexpr int BLOCKS_PER_SM = $(schedule.blocks);
-constexpr int TOGETHER = $(schedule.together); // KV heads whose blocks walk through the keys side by side
-constexpr int HEAD_GROUPS = HEADS_KV / TOGETHER;
+//% include "parts/split_constants.cu"
 
 constexpr int CHUNK = $(layout.chunk); // elements of K and V in 16 bytes, which a lane has at a time
 constexpr int K_CHUNKS = DIM_QK / CHUNK, V_CHUNKS = DIM_V / CHUNK; // of a row
@@ -48,6 +48,10 @@ constexpr int STAGED_ROWS = TILE_M; // of a warp
 constexpr int STATES_OFFSET = 0;
 constexpr int PANEL_OFFSET = $(layout.panel);
 constexpr int PANEL_PITCH = DIM_V; // floats
+//% if cluster then
+constexpr int PARTS_BARRIERS = PANEL_OFFSET + WARPS * STAGED_ROWS * PANEL_PITCH * 4; // two of the cluster
+constexpr int PARTS_OFFSET = PARTS_BARRIERS + 2 * 8; // states of the block's part
+//% end
 
 //% primitives()
 
@@ -74,8 +78,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   const int warp = warp_uniform(threadIdx.x / 32), lane = threadIdx.x % 32;
   const block_share share = share_of_block(p, lane);
   if (share.begin >= share.end) return;
+  //% if cluster then
+  if (threadIdx.x == 0) init_part_barriers();
+  cluster_arrive(); // waited for before the first merge
+  unsigned round = 0; // of parts that the blocks of the cluster add up
+  //% end
 
-  work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  work_segment segment = first_segment(p, share, lane);
   slice_walk ahead = start_slices(p, segment, share, warp, lane); // keys are loaded a slice ahead of their values
   uint4 key[KEYS][K_STEPS], value[KEYS][V_STEPS];
   load_keys(p, key, ahead, lane);
@@ -120,12 +129,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
       exponentiate(scores,$(shift) rows);
       multiply_probability_value(output, scores, value);
     }
-    merge(p, segment, share, output, rows, warp, lane);
+    merge(p, segment, $(cluster and "round" or "share"), output, rows, warp, lane);
     if (is_last(segment, share)) break;
     segment = next_segment(p, segment, share);
   }
+  //% if cluster then
+  release_peers(round);
+  //% end
 }
+//% if schedule.merge == 1 then
+
+//% include "parts/split_combine.cu"
+//% end
 
 #ifdef QKV_EMU
 QKV_EMU_ENTRY(qkv_kernel)
+//% if schedule.merge == 1 then
+QKV_EMU_ENTRY(qkv_combine)
+//% end
 #endif

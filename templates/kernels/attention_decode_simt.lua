@@ -22,7 +22,8 @@ local function layout(v, s)
   m.lane_groups = 32 // s.lanes
   m.tile_n = m.lane_groups * s.keys
   m.panel = round_up(s.warps * s.tile_m * 8, 16)
-  m.total = m.panel + s.warps * s.tile_m * v.dim_v * 4
+  m.parts = m.panel + s.warps * s.tile_m * v.dim_v * 4
+  m.total = m.parts + (split.cluster(s) and 2 * 8 + s.tile_m * 8 or 0)
   return m
 end
 
@@ -30,6 +31,35 @@ end
 local function registers(v, s)
   local m = layout(v, s)
   return s.tile_m * (m.chunk * (m.k_steps + m.v_steps) + s.keys + 2) + 4 * s.keys * (m.k_steps + m.v_steps) + 48
+end
+
+-- A lane has one chunk of a row where 32 lanes can have them all. Two blocks of eight warps leave a thread 128
+-- registers; 64 KiB on their way to an SM keep the memory busy. Not yet measured.
+local function defaults(v, arch, request)
+  local rows = split.row_count(v, request)
+  local m = layout(v, {tile_m = 1, lanes = 32, keys = 1, warps = 1})
+  local s = split.schedule(v, {tile_m = 1, lanes = 2, keys = 1, warps = 8, blocks = 2, together = split.together(v)})
+  while s.lanes < math.min(math.max(m.k_chunks, m.v_chunks), 32) do s.lanes = 2 * s.lanes end
+  local tiles = ceil_div(rows, 8)
+  repeat -- even tiles, as few as registers allow
+    s.tile_m, tiles = ceil_div(rows, tiles), tiles + 1
+  until s.tile_m == 1 or registers(v, s) <= 200
+  if registers(v, s) > 128 then s.blocks = 1 end
+  local limit = s.blocks == 2 and 128 or 224
+  local row_bytes = 16 * (m.k_chunks + m.v_chunks)
+  local function is_enough()
+    local slice = layout(v, s).tile_n
+    return s.blocks * s.warps * slice * row_bytes >= 64 << 10 or s.keys == 8 or
+           (v.layout_kv == "paged" and slice >= 32 and v.page_size % (2 * slice) > 0)
+  end
+  while not is_enough() do
+    s.keys = 2 * s.keys
+    if registers(v, s) > limit then
+      s.keys = s.keys // 2
+      break
+    end
+  end
+  return s
 end
 
 return {
@@ -51,42 +81,15 @@ return {
     return true
   end,
 
-  axes = split.axes{
+  axes = split.axes({
     {name = "tile_m", values = {1, 2, 3, 4, 5, 6, 7, 8},
      meaning = "rows of a tile: queries times heads of a KV head"},
     {name = "lanes", values = {2, 4, 8, 16, 32}, meaning = "lanes that share a key's row"},
     {name = "keys", values = {1, 2, 4, 8}, meaning = "keys that each such group of lanes has in flight, of K and of V"},
     {name = "warps", values = {1, 2, 4, 6, 8, 12, 16}, meaning = "warps of a block, each with slices of its own"},
-  },
+  }, true),
 
-  -- A lane has one chunk of a row where 32 lanes can have them all. Two blocks of eight warps leave a thread 128
-  -- registers; 64 KiB on their way to an SM keep the memory busy. Not yet measured.
-  defaults = function(v, arch, request)
-    local rows = split.row_count(v, request)
-    local m = layout(v, {tile_m = 1, lanes = 32, keys = 1, warps = 1})
-    local s = split.schedule(v, {tile_m = 1, lanes = 2, keys = 1, warps = 8, blocks = 2, together = split.together(v)})
-    while s.lanes < math.min(math.max(m.k_chunks, m.v_chunks), 32) do s.lanes = 2 * s.lanes end
-    local tiles = ceil_div(rows, 8)
-    repeat -- even tiles, as few as registers allow
-      s.tile_m, tiles = ceil_div(rows, tiles), tiles + 1
-    until s.tile_m == 1 or registers(v, s) <= 200
-    if registers(v, s) > 128 then s.blocks = 1 end
-    local limit = s.blocks == 2 and 128 or 224
-    local row_bytes = 16 * (m.k_chunks + m.v_chunks)
-    local function is_enough()
-      local slice = layout(v, s).tile_n
-      return s.blocks * s.warps * slice * row_bytes >= 64 << 10 or s.keys == 8 or
-             (v.layout_kv == "paged" and slice >= 32 and v.page_size % (2 * slice) > 0)
-    end
-    while not is_enough() do
-      s.keys = 2 * s.keys
-      if registers(v, s) > limit then
-        s.keys = s.keys // 2
-        break
-      end
-    end
-    return s
-  end,
+  defaults = defaults,
 
   -- Bytes on their way to an SM, by keys and warps; lanes that a row needs; heads read side by side.
   space = function(v, arch, request, effort)
@@ -127,16 +130,16 @@ return {
     return c
   end,
 
-  fallbacks = function(v)
-    local list = {}
+  fallbacks = function(v, arch, request)
+    local list = {split.in_clusters(defaults(v, arch, request))}
     for _, try in ipairs{{4, 32, 2, 8}, {2, 32, 2, 4}, {1, 32, 1, 4}, {1, 32, 1, 1}} do
       list[#list + 1] = split.schedule(v, {tile_m = try[1], lanes = try[2], keys = try[3], warps = try[4]})
     end
     return list
   end,
 
-  check = function(v, s)
-    local reason = split.refuse_schedule(v, s, layout(v, s).tile_n)
+  check = function(v, s, arch)
+    local reason = split.refuse_schedule(v, s, layout(v, s).tile_n, arch)
     if reason then return false, reason end
     return true
   end,

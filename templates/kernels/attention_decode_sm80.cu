@@ -36,8 +36,7 @@ constexpr int WARPS = $(schedule.warps);
 constexpr int KEY_WARPS = $(schedule.warps // schedule.row_warps); // slices that a block works on at a time
 constexpr int THREADS = 32 * WARPS;
 constexpr int BLOCKS_PER_SM = $(schedule.blocks);
-constexpr int TOGETHER = $(schedule.together); // KV heads whose blocks walk through the keys side by side
-constexpr int HEAD_GROUPS = HEADS_KV / TOGETHER;
+//% include "parts/split_constants.cu"
 //% if several then
 constexpr int ROW_WARPS = WARPS / KEY_WARPS; // that share a slice, each with rows of its own
 constexpr int GROUP_THREADS = 32 * ROW_WARPS;
@@ -119,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   //% if layout.dim_qk > variant.dim_qk then
   zero_padding(ring, $(thread));
   //% end
-  work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  work_segment segment = first_segment(p, share, lane);
   slice_walk ahead = start_slices(p, segment, share, $(group), lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     load_slice(p, ahead, ring + stage * SLICE_BYTES, lane$(several and ", thread" or ""));
@@ -196,7 +195,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   }
   cp_async_wait_0(); // nothing may land after the block
 }
+//% if schedule.merge == 1 then
+
+//% include "parts/split_combine.cu"
+//% end
 
 #ifdef QKV_EMU
 QKV_EMU_ENTRY(qkv_kernel)
+//% if schedule.merge == 1 then
+QKV_EMU_ENTRY(qkv_combine)
+//% end
 #endif

@@ -143,10 +143,10 @@ return {
     return list
   end,
 
-  check = function(v, s)
+  check = function(v, s, arch)
     if s.warps % s.row_warps > 0 then return false, "row_warps must divide warps" end
     if s.tile_m % (16 * s.row_warps) > 0 then return false, "16 row_warps must divide tile_m" end
-    local reason = split.refuse_schedule(v, s, s.tile_n)
+    local reason = split.refuse_schedule(v, s, s.tile_n, arch)
     if reason then return false, reason end
     return true
   end,

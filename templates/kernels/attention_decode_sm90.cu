@@ -1,6 +1,7 @@
 //%% Attention of few queries, keys split over all blocks, by wgmma; see attention_decode_sm90.lua for the schedule.
 //% local attention = library("attention")
 //% local split = library("split")
+//% local cluster = split.cluster(schedule)
 //% local layout, budget = kernel.layout, kernel.layout.budget
 //% local shift = score.shifts and " shift," or "" -- of argument lists
 //% local tile, free_slices = split.place("work", "slice"), split.free_slices()
@@ -35,8 +36,7 @@ constexpr int KEY_WARPS = WARPGROUPS;  // who take slices in turn
 constexpr int CONSUMERS = 128 * WARPGROUPS, THREADS = CONSUMERS + 128;
 constexpr int OWN_KEYS = TILE_N / 4; // of a slice, those that a warp of the producer copies
 constexpr int IN_FLIGHT = $(layout.in_flight); // copies of K or V behind the one that is waited for
-constexpr int TOGETHER = $(schedule.together); // KV heads whose blocks walk through the keys side by side
-constexpr int HEAD_GROUPS = HEADS_KV / TOGETHER;
+//% include "parts/split_constants.cu"
 
 constexpr int KEY_TILES = TILE_N / 64; // 64-key rows of S^T
 constexpr int ROW_TILES = TILE_M / 8;  // 8-row columns of S^T and O^T
@@ -60,6 +60,10 @@ constexpr int STAGED_ROWS = 8; // of a warpgroup, at a time
 // one the warpgroup that took the slice.
 constexpr int PLACES = 2 * STAGES;
 constexpr int FULL = $(layout.barriers), EMPTY = FULL + 8 * PLACES;
+//% if cluster then
+constexpr int PARTS_BARRIERS = EMPTY + 8 * PLACES; // two of the cluster
+constexpr int PARTS_OFFSET = PARTS_BARRIERS + 2 * 8; // states of the block's part
+//% end
 
 // Named barriers.
 constexpr int ALL_CONSUMERS = 1, OWN_WARPGROUP = 2; // and those behind it
@@ -95,7 +99,7 @@ static __device__ __forceinline__ void produce(const qkv_params &p, const block_
   //% if padded then
   zero_padding();
   //% end
-  const work_segment first = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  const work_segment first = first_segment(p, share, lane);
   slice_walk ahead = start_slices(p, first, share, 0, lane);
   ring<PLACES> filling, landing;
   int untold = 0; // copies that have been issued, and nobody told of
@@ -118,6 +122,9 @@ static __device__ __forceinline__ void produce(const qkv_params &p, const block_
     cp_async_wait_$(left)();
     tell(shared, landing, untold, lane);
   }
+  //% end
+  //% if cluster then
+  cluster_wait(); // whoever arrives waits
   //% end
 }
 
@@ -177,8 +184,11 @@ static __device__ __forceinline__ void take_slice(
 static __device__ __forceinline__ void consume(
     const qkv_params &p, const block_share &share, unsigned shared, int warpgroup) {
   const int lane = threadIdx.x % 32;
-  work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  work_segment segment = first_segment(p, share, lane);
   unsigned before = 0; // the block's slices before the segment
+  //% if cluster then
+  unsigned round = 0; // of parts that the blocks of the cluster add up
+  //% end
   for (;;) {
     const work_item &work = segment.work;
     float output[DIM_TILES][ROW_TILES][4];
@@ -191,11 +201,14 @@ static __device__ __forceinline__ void consume(
     //% end
     for (int slice = segment.begin + warpgroup; slice < segment.end; slice += WARPGROUPS)
       take_slice(p, shared, work, slice, before + (slice - segment.begin), output, rows$(also), warpgroup);
-    merge(p, segment, share, output, rows, warpgroup, lane);
+    merge(p, segment, $(cluster and "round" or "share"), output, rows, warpgroup, lane);
     if (is_last(segment, share)) break;
     before += segment.end - segment.begin;
     segment = next_segment(p, segment, share);
   }
+  //% if cluster then
+  release_peers(round);
+  //% end
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid_constant__ qkv_params p) {
@@ -209,6 +222,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
       mbar_init(shared + FULL + 8 * place, 4);
       mbar_init(shared + EMPTY + 8 * place, 1);
     }
+  //% if cluster then
+  if (threadIdx.x == 0) init_part_barriers();
+  cluster_arrive(); // waited for before the first merge
+  //% end
   block_sync();
   if (warpgroup == WARPGROUPS) {
     //% if budget.moves then
@@ -222,7 +239,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) qkv_kernel(const __grid
     consume(p, share, shared, warpgroup);
   }
 }
+//% if schedule.merge == 1 then
+
+//% include "parts/split_combine.cu"
+//% end
 
 #ifdef QKV_EMU
 QKV_EMU_ENTRY(qkv_kernel)
+//% if schedule.merge == 1 then
+QKV_EMU_ENTRY(qkv_combine)
+//% end
 #endif

@@ -46,7 +46,8 @@ local function layout(v, s)
   m.panel = m.states + s.warpgroups * 8 * 8
   m.panel_pitch = v.dim_v + 4 -- floats; a fragment's rows and columns fall into different banks
   m.barriers = m.panel + s.warpgroups * 8 * m.panel_pitch * 4
-  m.total = m.barriers + MBARRIER_BYTES * 4 * s.stages
+  m.meeting = m.barriers + MBARRIER_BYTES * 4 * s.stages -- of a cluster
+  m.total = m.meeting + (split.cluster(s) and MBARRIER_BYTES * 2 + 8 * 8 or 0)
   -- Copies that the producer leaves in flight behind those it tells of. The others' places are being worked on.
   m.in_flight = math.min(math.max(2 * s.stages - 2 * s.warpgroups, 1), MOST_IN_FLIGHT)
   m.budget = budget(v, s)
@@ -55,7 +56,7 @@ end
 
 -- The family's own axes and those that all have who split keys, but for the blocks of an SM: there is room for one.
 local function axes(own)
-  for _, axis in ipairs(split.axes{}) do
+  for _, axis in ipairs(split.axes({}, true)) do
     if axis.name ~= "blocks" then own[#own + 1] = axis end
   end
   return own
@@ -66,6 +67,24 @@ local function schedule(v, s)
   s = split.schedule(v, s)
   s.blocks = nil
   return s
+end
+
+-- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many
+-- slices as shared memory holds.
+local function defaults(v, arch, request)
+  local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
+  local rows, tiles = split.row_count(v, request), 1
+  repeat
+    s.tile_m = round_up(ceil_div(rows, tiles), 8)
+    tiles = tiles + 1
+  until s.tile_m <= 128 and registers(v, s) <= most[s.warpgroups]
+  for _, stages in ipairs{2, 3, 4, 5, 6, 7, 8} do
+    s.stages = s.stages or stages
+    local trial = {tile_m = s.tile_m, tile_n = s.tile_n, warpgroups = s.warpgroups, stages = stages}
+    if layout(v, trial).total <= arch.shared_per_block then s.stages = stages end
+  end
+  s.together = split.together(v)
+  return schedule(v, s)
 end
 
 return {
@@ -103,23 +122,7 @@ return {
     {name = "stages", values = {2, 3, 4, 5, 6, 7, 8, 10, 12}, meaning = "slices in the ring"},
   },
 
-  -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many
-  -- slices as shared memory holds.
-  defaults = function(v, arch, request)
-    local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
-    local rows, tiles = split.row_count(v, request), 1
-    repeat
-      s.tile_m = round_up(ceil_div(rows, tiles), 8)
-      tiles = tiles + 1
-    until s.tile_m <= 128 and registers(v, s) <= most[s.warpgroups]
-    for _, stages in ipairs{2, 3, 4, 5, 6, 7, 8} do
-      s.stages = s.stages or stages
-      local trial = {tile_m = s.tile_m, tile_n = s.tile_n, warpgroups = s.warpgroups, stages = stages}
-      if layout(v, trial).total <= arch.shared_per_block then s.stages = stages end
-    end
-    s.together = split.together(v)
-    return schedule(v, s)
-  end,
+  defaults = defaults,
 
   -- Rows in one tile or in several even ones; bytes on their way, which slices and stages make up; heads read side by
   -- side.
@@ -132,13 +135,18 @@ return {
       add{tile_m = sizes, tile_n = {128}, warpgroups = {1, 2}, stages = {3}}
       add{warpgroups = {3}}
       add{split = split.few_lengths(v)}
+      for _, merge in ipairs(split.merges(v)) do add(merge) end
     elseif effort == 1 then
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8},
           together = split.side_by_side(v)}
       add{tile_m = sizes, split = split.lengths(v)}
+      for _, merge in ipairs(split.merges(v, {tile_n = {64, 128}, warpgroups = {1, 2}})) do add(merge) end
     else
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8, 10, 12},
           together = split.side_by_side(v), split = split.lengths(v)}
+      for _, merge in ipairs(split.merges(v, {tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}})) do
+        add(merge)
+      end
     end
     return list
   end,
@@ -153,15 +161,17 @@ return {
     })
   end,
 
-  fallbacks = function(v)
-    local list = {}
+  fallbacks = function(v, arch, request)
+    local clusters = split.in_clusters(defaults(v, arch, request))
+    clusters.stages = math.max(clusters.stages - 1, clusters.warpgroups) -- parts take room
+    local list = {split.in_clusters(defaults(v, arch, request)), clusters}
     for _, tile_m in ipairs{32, 8} do
       list[#list + 1] = schedule(v, {tile_m = tile_m, tile_n = 64, warpgroups = 1, stages = 2})
     end
     return list
   end,
 
-  check = function(v, s)
+  check = function(v, s, arch)
     local need, have = registers(v, s), most[s.warpgroups]
     if need > have then
       return false, ("registers: a consumer needs about %d, %d warpgroups leave %d each; lower tile_m%s or warpgroups")
@@ -170,7 +180,7 @@ return {
     -- A phase of a place is told by its parity: nobody may wait for one before the one before it is complete. That a
     -- warpgroup's last slice has been told, and so all before it, is enough with as many stages as warpgroups.
     if s.stages < s.warpgroups then return false, "stages must be at least warpgroups" end
-    local reason = split.refuse_schedule(v, s, s.tile_n // 4) -- keys of a warp, which looks their pages up
+    local reason = split.refuse_schedule(v, s, s.tile_n // 4, arch) -- keys of a warp, which looks their pages up
     return reason == nil, reason
   end,
 
@@ -192,7 +202,10 @@ return {
     region("P", m.p_offset, m.columns, s.warpgroups .. " x " .. rows(s.tile_m, s.tile_n // PANEL))
     region("maxima", m.columns, m.states, "of every row and warp, later sums; references of every row and warpgroup")
     region("merge", m.states, m.barriers, "references and sums, then the output, of 8 rows of every warpgroup")
-    region("mbarriers", m.barriers, m.total, "8 bytes each")
+    region("mbarriers", m.barriers, m.meeting, "8 bytes each")
+    if split.cluster(s) then
+      region("part", m.meeting, m.total, "two mbarriers of the cluster; references and sums of this block's part")
+    end
     lines[#lines + 1] = ("roles: %d consumer warpgroups (%d registers), which take slices in turn and merge; then a " ..
       "producer (%d)"):format(s.warpgroups, m.budget.consumer, m.budget.producer)
     local pair = 2 * s.tile_m * s.tile_n
@@ -202,7 +215,7 @@ return {
   end,
 
   kernel = function(v, s, arch)
-    local shape = {tile_m = s.tile_m, split = s.split, warps = 4 * (s.warpgroups + 1), blocks = 1}
+    local shape = {tile_m = s.tile_m, split = s.split, merge = s.merge, warps = 4 * (s.warpgroups + 1), blocks = 1}
     return split.kernel(v, shape, arch, layout(v, s))
   end,
 }

@@ -306,7 +306,7 @@ return {
     local packs = v.group > 1 and not mask.dilation and {0, 1} or {0}
     local rooms = {{q_buffers = {2}, o_buffer = {1}}, {q_buffers = {1}, o_buffer = {0}}}
     local turns = mask.walk and {{2, 16}} or {{1, 0}, {2, 16}} -- scheduler and l2_mib
-    local ring = has_one_loader(v) and {1} or {2, 4}
+    local ring = not has_boxes(v) and {PRODUCER_WARPS} or has_one_loader(v) and {1} or {2, 4}
     -- Each of `warpgroups`, alone without turns; each room that Q and O may take.
     local function add_tiles(axes, warpgroups, rooms)
       for _, w in ipairs(warpgroups) do
@@ -320,6 +320,7 @@ return {
         end
       end
     end
+    if v.layout_kv == "paged" then add{copies = {1}, loaders = {PRODUCER_WARPS}} end
     if effort == 0 then
       add_tiles({tile_n = dim > 192 and {48, 64, 80} or {64, 96, 128}}, {1, 2, 3}, {{}})
       if dim > 128 and dim <= 192 then add{tile_n = {64}, q_buffers = {2}, o_buffer = {1}} end

@@ -45,6 +45,13 @@ function cost.key_bytes(v, tokens) return tokens * (v.dim_qk + v.dim_v) * elemen
 -- the most; whether parts of several blocks have to be put together; blocks that work.
 local function shares(s, tiles, slices, tile_n, places)
   local of_tile = slices / math.max(tiles, 1)
+  if s.merge > 1 then -- a cluster for each tile; where its blocks are many, not all SMs have neighbours enough
+    local clusters = s.merge > 8 and places // s.merge - 1 or places // s.merge
+    local rounds = math.ceil(tiles / clusters)
+    local share = math.ceil(of_tile / s.merge)
+    local waves = math.max(share * rounds * places / slices, 1)
+    return waves, share * rounds, true, math.min(tiles, clusters) * s.merge
+  end
   if s.split == 0 then
     local cut = slices > places and tiles % places > 0 or tiles < places and of_tile > 1
     local share = math.ceil(slices / places)
@@ -54,6 +61,14 @@ local function shares(s, tiles, slices, tile_n, places)
   local pieces = tiles * ceil_div(math.ceil(of_tile * tile_n), s.split)
   local share = math.ceil(pieces / places) * math.min(s.split // tile_n, of_tile)
   return cost.rounds(pieces), share, pieces > tiles, math.min(pieces, places)
+end
+
+-- Seconds to put together the parts of `blocks` blocks with a share in each of so many tiles: by a cluster; by a kernel
+-- behind; by the last block, which has more to read where many have a share. Measured on an H200.
+local function merging(s, tiles, blocks)
+  if s.merge > 1 then return 1.1e-6 end
+  if s.merge == 1 then return 2.9e-6 end
+  return 1.7e-6 + 0.035e-6 * math.max(blocks / math.max(tiles, 1) - 16, 0)
 end
 
 -- The counts of such kernels. What is the family's:
@@ -90,7 +105,7 @@ function cost.split(v, s, f)
     overhead = slices * f.chain / f.workers / f.blocks * 0.15,
     latency = share * f.chain / f.workers,
     -- The start, the first keys; what warps and blocks found becomes one, at the end of each piece of a block.
-    fixed = cost.start + 0.8e-6 + (cut and 1.7e-6 or 0.4e-6) +
+    fixed = cost.start + 0.8e-6 + (cut and merging(s, tiles, busy) or 0.4e-6) +
       (cut and 1.6e-6 or 0.4e-6) * (panels - 1) * math.min((tiles + busy) / busy, 2),
   }
 end

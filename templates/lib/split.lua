@@ -1,4 +1,8 @@
 -- split.lua: what families share whose blocks split the keys among them (parts/split_work.cu, parts/split_merge.cu).
+--
+-- The axis `merge` says who adds up what blocks found of the same rows. Last block: each leaves its part in global
+-- memory and counts. Kernel: each leaves its part, a second launch adds up. Cluster: the keys of all works are cut into
+-- as many shares as a cluster has blocks, which read each other's parts in shared memory.
 
 local attention = library("attention")
 local split = {}
@@ -35,6 +39,8 @@ end
 -- Whether some slices may be known to need no mask.
 function split.free_slices() return not mask.walk and attention.free_tiles(mask) end
 
+local LAST_BLOCK, KERNEL = 0, 1 -- values of `merge`; those beyond are sizes of clusters
+
 local axes = {
   {name = "slack", values = {0, 8},
    meaning = "how far a score may exceed the row's reference, in powers of 2, before the output is rescaled"},
@@ -45,18 +51,31 @@ local axes = {
    meaning = "KV heads whose blocks walk through the keys side by side"},
 }
 
--- A family's own axes, and those that all of them have.
-function split.axes(own)
+-- A family's own axes, and those that all of them have; clusters: whether its blocks may be clusters.
+function split.axes(own, clusters)
   local list = {}
   for _, axis in ipairs(own) do list[#list + 1] = axis end
   for _, axis in ipairs(axes) do list[#list + 1] = axis end
+  local meaning = "who adds up blocks' parts of the same rows: 0: the last of them; 1: a kernel behind"
+  if clusters then meaning = meaning .. "; else: clusters of so many blocks" end
+  list[#list + 1] = {name = "merge", values = clusters and {0, 1, 2, 4, 8, 16} or {0, 1}, meaning = meaning}
   return list
 end
 
+-- How many blocks share the keys of a work where they are a cluster, or nil.
+function split.cluster(s) return (s.merge or LAST_BLOCK) > KERNEL and s.merge or nil end
+
 -- The schedule `s` with the shared axes that it leaves out.
 function split.schedule(v, s)
-  local shared = {slack = 8, blocks = 1, together = 1, split = v.deterministic == "batch" and 1024 or 0}
+  local shared = {slack = 8, blocks = 1, together = 1, split = v.deterministic == "batch" and 1024 or 0,
+                  merge = LAST_BLOCK}
   for axis, value in pairs(shared) do s[axis] = s[axis] or value end
+  return s
+end
+
+-- The default schedule `s` as clusters take it: what is left of it where a user asks for clusters and no more.
+function split.in_clusters(s)
+  s.together, s.split = 1, 0
   return s
 end
 
@@ -75,15 +94,34 @@ function split.side_by_side(v)
   end
   return list
 end
+-- Products for who adds up the parts of several blocks, each with the axes of `more`: a kernel behind, and clusters.
+-- Parts of a cluster take room: rings that are smaller leave it.
+function split.merges(v, more)
+  local kernel, clusters = {merge = {KERNEL}}, {merge = {2, 4, 8, 16}, together = {1}, split = {0}, stages = {2, 3, 4, 5}}
+  for axis, values in pairs(more or {}) do kernel[axis], clusters[axis] = values, values end
+  return {kernel, clusters}
+end
 function split.few_lengths(v) return v.deterministic == "batch" and {1024, 4096} or {0, 4096} end
 function split.lengths(v)
   return v.deterministic == "batch" and {512, 1024, 2048, 4096} or {0, 512, 1024, 2048, 4096}
 end
 
+-- The first reason why a schedule's clusters are not legal, or nil.
+local function refuse_clusters(s, arch)
+  if arch.number < 90 then return ("merge = %d: %s has no clusters"):format(s.merge, arch.name) end
+  if s.split > 0 then return ("merge = %d: split must be 0, a cluster's blocks have equal shares"):format(s.merge) end
+  if s.together > 1 then
+    return ("merge = %d: together must be 1, clusters side by side have neighbouring heads as it is"):format(s.merge)
+  end
+  return nil
+end
+
 -- The first reason why a schedule with slices of tile_n keys is not legal, or nil.
-function split.refuse_schedule(v, s, tile_n)
-  if v.deterministic == "batch" and s.split == 0 then
-    return "deterministic: batch needs split > 0: equal shares depend on the other sequences"
+function split.refuse_schedule(v, s, tile_n, arch)
+  local reason = split.cluster(s) and refuse_clusters(s, arch)
+  if reason then return reason end
+  if v.deterministic == "batch" and s.split == 0 and not split.cluster(s) then
+    return "deterministic: batch needs split > 0, or a cluster for each work: equal shares depend on other sequences"
   end
   if v.heads_kv % s.together > 0 then return "together must divide the number of KV heads" end
   if s.together > 1 and (v.mask_symbols.h or v.mask_symbols.hk) then
@@ -95,13 +133,19 @@ function split.refuse_schedule(v, s, tile_n)
   return nil
 end
 
--- The kernel of `warps` warps with the layout `m`, whose `total` is its shared memory.
-function split.kernel(v, s, arch, m)
-  local params = attention.params(v, false)
+-- Works of a call, as factors of a rule: at least so many.
+local function works(v, tile_m)
+  local tiles = ceil_div(v.group, tile_m) -- of a query's rows
+  if tiles > 1 then return {{"batch"}, {"len_q"}, {"heads_q", v.group // tiles}} end
+  return {{"batch"}, {"heads_kv"}, {"len_q", tile_m // v.group}}
+end
+
+-- Adds to the kernel the workspace in which blocks leave parts for each other.
+local function add_workspace(kernel, v, s)
   local function add(name, ctype)
-    params[#params + 1] = {name = name, type = "pointer", ctype = ctype, source = "workspace." .. name}
+    table.insert(kernel.params, {name = name, type = "pointer", ctype = ctype, source = "workspace." .. name})
   end
-  add("arrived", "int *")
+  if s.merge == LAST_BLOCK then add("arrived", "int *") end
   add("partial_states", "float2 *")
   add("partial_outputs", "float *")
   -- What a block may leave for others: two parts, one it begins and one it ends; or every part there is.
@@ -109,19 +153,35 @@ function split.kernel(v, s, arch, m)
   local places = s.split > 0 and {{"batch"}, {"heads_kv"}, rows, {"len_k", s.split}} or {{"sm_count"}}
   local counters = s.split > 0 and ceil_div(v.group, s.tile_m) or s.blocks
   local slots = (s.split > 0 and counters or 2 * s.blocks) * s.tile_m -- rows
-  return {
-    launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total,
-                 grid = {{"sm_count"}, {"sm_count"}}, blocks_per_sm = s.blocks, -- as many as there is room for
-                 early = attention.early(arch)}},
-    params = params,
-    regions = {
-      {name = "arrived", bytes = 4 * counters, zeroed = 2, count = places},
-      {name = "partial_states", bytes = 8 * slots, count = places},
-      {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = places},
-    },
+  kernel.regions = {
+    {name = "partial_states", bytes = 8 * slots, count = places},
+    {name = "partial_outputs", bytes = 4 * slots * v.dim_v, count = places},
+  }
+  if s.merge == LAST_BLOCK then
+    table.insert(kernel.regions, 1, {name = "arrived", bytes = 4 * counters, zeroed = 2, count = places})
+  end
+end
+
+-- The kernel of `warps` warps with the layout `m`, whose `total` is its shared memory.
+function split.kernel(v, s, arch, m)
+  local cluster, early = split.cluster(s), attention.early(arch)
+  local kernel = {
+    launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total, cluster = cluster,
+                 grid = cluster and works(v, s.tile_m) or {{"sm_count"}, {"sm_count"}},
+                 blocks_per_sm = s.blocks, -- as many as there is room for
+                 early = early}},
+    params = attention.params(v, false),
+    regions = {},
     aligned16 = true,
     layout = m,
   }
+  if not cluster then add_workspace(kernel, v, s) end
+  if s.merge == KERNEL then
+    table.insert(kernel.params, {name = "sm_count", type = "i32", ctype = "int", source = "sm_count"})
+    table.insert(kernel.launches, {entry = "qkv_combine", block = round_up(v.dim_v // 4, 32), shared_bytes = 0,
+                                   grid = {{"batch"}, {"len_q"}, {"heads_q"}}, early = early}) -- a row to a block
+  end
+  return kernel
 end
 
 return split

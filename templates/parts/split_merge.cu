@@ -1,12 +1,13 @@
 //%% Results of warps, then of blocks, that saw different keys of the same rows become one. How the warps' results get
 //%% into shared memory is the kernel's: states at STATES_OFFSET and outputs at PANEL_OFFSET, of STAGED_ROWS rows of
-//%% each of KEY_WARPS.
+//%% each of KEY_WARPS. Blocks' results meet in global memory, where the last block (split_merge_blocks.cu) or a kernel
+//%% behind (split_combine.cu) adds them up, or in the shared memory of a cluster (split_merge_cluster.cu).
 //% local dtype = variant.dtype_out
 //% local lse = variant.outputs.lse or variant.outputs.lse_with_sink
 //% local scaled = variant.kv_scale == "per_head"
 //% local sink = variant.sink == "per_head"
-//% local fixed = schedule.split > 0
-//% local layout = kernel.layout -- threads, meet: the constant that counts who merge, and how they wait for each other
+//% local cluster = library("split").cluster(schedule)
+//% local const = cluster and "" or "const "
 // What is known of a row over some keys: what the exponentials are relative to (-inf: no key was visible), and their
 // sum.
 struct __align__(8) row_part {
@@ -70,44 +71,20 @@ static __device__ __forceinline__ void finish_row(
   //% end
 }
 
-//% if fixed then
-// Where a block leaves part n of a work that has several.
-static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsigned first_team, unsigned n) {
-  return (work.unit + n) * TOGETHER + blockIdx.x % TOGETHER;
-}
-//% else
-// Where the block of team first_team + n leaves its part of a work that several teams share: a block has at most one
-// that it begins, and one that others began.
-static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsigned first_team, unsigned n) {
-  return 2 * ((first_team + n) * TOGETHER + blockIdx.x % TOGETHER) + (n == 0);
-}
+//% if not cluster then
+//% include "parts/split_slots.cu"
+
 //% end
-
-// Who has a share in a segment's rows: how many blocks, the first of them, and where this one leaves its part if it is
-// not alone.
-struct row_shares {
-  unsigned parts, first_team, slot;
-};
-
-static __device__ __forceinline__ row_shares shares_of_rows(const work_segment &segment, const block_share &share) {
-  const work_item &work = segment.work;
-  row_shares shares;
-  //% if fixed then
-  shares.parts = work.units, shares.first_team = 0; // which does not matter
-  shares.slot = slot_of(work, 0, segment.next - 1 - work.unit);
-  //% else
-  shares.first_team = team_of(work.unit, share);
-  shares.parts = team_of(work.unit + work.slices - 1, share) - shares.first_team + 1;
-  shares.slot = slot_of(work, shares.first_team, blockIdx.x / TOGETHER - shares.first_team);
-  //% end
-  return shares;
-}
-
+//% if cluster then
+// What the KEY_WARPS staged of a row, four columns of it, becomes one, in the place of the first of them.
+static __device__ __forceinline__ void merge_warps(int staged_row, int column) {
+//% else
 // What the KEY_WARPS staged of a row, four columns of it, becomes one: the output, or this block's part of it.
 static __device__ __forceinline__ void merge_warps(
     const qkv_params &p, const work_item &work, const row_shares &shares, int staged_row, int tile_row, int column) {
+//% end
   const row_part *states = (const row_part *)(shared_arena() + STATES_OFFSET) + staged_row;
-  const float *panel = (const float *)(shared_arena() + PANEL_OFFSET) + staged_row * PANEL_PITCH + column;
+  $(const)float *panel = ($(const)float *)(shared_arena() + PANEL_OFFSET) + staged_row * PANEL_PITCH + column;
   row_part all = {minus_infinity(), 0.0f};
 #pragma unroll
   for (int w = 0; w < KEY_WARPS; ++w) all.reference = fmaxf(all.reference, states[w * STAGED_ROWS].reference);
@@ -120,6 +97,10 @@ static __device__ __forceinline__ void merge_warps(
     all.sum += part.sum * weight;
     sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
   }
+  //% if cluster then
+  *(float4 *)panel = sum;
+  if (column == 0) ((row_part *)(shared_arena() + PARTS_OFFSET))[staged_row] = all;
+  //% else
   if (shares.parts == 1) {
     finish_row(p, work, tile_row, column, sum, all);
     return;
@@ -127,53 +108,32 @@ static __device__ __forceinline__ void merge_warps(
   const long long row = (long long)shares.slot * TILE_M + tile_row;
   *(float4 *)(p.partial_outputs + row * DIM_V + column) = sum;
   if (column == 0) ((row_part *)p.partial_states)[row] = all;
+  //% end
 }
 
-constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
+constexpr int PARTS_AT_ONCE = $(cluster and math.min(cluster, 8) or 8); // of blocks, whose loads are in flight together
 
-// Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
-// keys. All threads that merge, which have waited for each other's writes.
-static __device__ __forceinline__ void merge_blocks(
-    const qkv_params &p, const work_item &work, const row_shares &shares) {
-  const unsigned first_team = shares.first_team, parts = shares.parts;
-  unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
-  if (threadIdx.x == 0) {
-    int *arrived = p.arrived + $(fixed and "work.unit" or "first_team") * TOGETHER + blockIdx.x % TOGETHER;
-    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)parts - 1;
-    if (*is_last) *arrived = 0; // for the next call
-  }
-  $(layout.meet);
-  const bool adds = *is_last != 0;
-  $(layout.meet); // the states may be written again
-  if (!adds) return;
-  for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += $(layout.threads)) {
-    const int tile_row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
-    if (!row_exists(work, tile_row)) break;
-    row_part all = {minus_infinity(), 0.0f};
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (unsigned begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
-      row_part part[PARTS_AT_ONCE];
-      float4 value[PARTS_AT_ONCE];
-      float reference = all.reference;
+// Adds parts, in the order of the keys, to `all` and `sum`, what those before them came to: the first `count` of them.
+static __device__ __forceinline__ void add_parts(
+    row_part &all, float4 &sum, const row_part (&part)[PARTS_AT_ONCE], const float4 (&value)[PARTS_AT_ONCE],
+    unsigned count) {
+  float reference = all.reference;
 #pragma unroll
-      for (int n = 0; n < PARTS_AT_ONCE; ++n) { // without branches, so that all loads are on their way together
-        const long long from = (long long)slot_of(work, first_team, min(begin + n, parts - 1)) * TILE_M + tile_row;
-        part[n] = ((const row_part *)p.partial_states)[from];
-        value[n] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
-      }
+  for (int n = 0; n < PARTS_AT_ONCE; ++n) reference = fmaxf(reference, part[n].reference);
+  const float before = weight_of(all, reference);
+  all = {reference, all.sum * before};
+  sum = scaled(sum, before);
 #pragma unroll
-      for (int n = 0; n < PARTS_AT_ONCE; ++n) reference = fmaxf(reference, part[n].reference);
-      const float before = weight_of(all, reference);
-      all = {reference, all.sum * before};
-      sum = scaled(sum, before);
-#pragma unroll
-      for (int n = 0; n < PARTS_AT_ONCE; ++n) {
-        const float weight = begin + n < parts ? weight_of(part[n], reference) : 0.0f;
-        all.sum += part[n].sum * weight;
-        value[n] = scaled(value[n], weight);
-        sum.x += value[n].x, sum.y += value[n].y, sum.z += value[n].z, sum.w += value[n].w;
-      }
-    }
-    finish_row(p, work, tile_row, column, sum, all);
+  for (int n = 0; n < PARTS_AT_ONCE; ++n) {
+    const float weight = n < count ? weight_of(part[n], reference) : 0.0f;
+    const float4 other = scaled(value[n], weight);
+    all.sum += part[n].sum * weight;
+    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
   }
 }
+
+//% if cluster then
+//% include "parts/split_merge_cluster.cu"
+//% elseif schedule.merge == 0 then
+//% include "parts/split_merge_blocks.cu"
+//% end

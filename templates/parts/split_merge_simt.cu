@@ -1,4 +1,5 @@
 //%% The way of lane groups to parts/split_merge.cu.
+//% local cluster = library("split").cluster(schedule)
 // What the lane groups of a warp found of the same rows becomes one, in all of them.
 static __device__ __forceinline__ void merge_lane_groups(float (&output)[TILE_M][V_STEPS][CHUNK], row_state &rows) {
 #pragma unroll
@@ -20,16 +21,24 @@ static __device__ __forceinline__ void merge_lane_groups(float (&output)[TILE_M]
     }
 }
 
-// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows. The last of
-// them adds up what all left, in the order of the keys.
+//% if cluster then
+// The warps' results of a segment, and those of the cluster's other blocks: to the output.
+//% else
+// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows.
+//% end
 static __device__ __forceinline__ void merge(
-    const qkv_params &p, const work_segment &segment, const block_share &share,
+    const qkv_params &p, const work_segment &segment, $(cluster and "unsigned &round" or "const block_share &share"),
     float (&output)[TILE_M][V_STEPS][CHUNK], row_state &rows, int warp, int lane) {
   const work_item &work = segment.work;
+  //% if not cluster then
   const row_shares shares = shares_of_rows(segment, share);
+  //% end
   row_part *states = (row_part *)(shared_arena() + STATES_OFFSET) + warp * TILE_M; // [row]
   float *panel = (float *)(shared_arena() + PANEL_OFFSET) + warp * TILE_M * PANEL_PITCH; // [row][column]
   merge_lane_groups(output, rows);
+  //% if cluster then
+  await_peers(round);
+  //% end
   if (lane < LANES) { // one group for all
 #pragma unroll
     for (int r = 0; r < TILE_M; ++r) {
@@ -50,8 +59,15 @@ static __device__ __forceinline__ void merge(
   for (int item = threadIdx.x; item < TILE_M * (DIM_V / 4); item += THREADS) {
     const int row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
     if (!row_exists(work, row)) break;
-    merge_warps(p, work, shares, row, row, column);
+    merge_warps($(cluster and "row, column" or "p, work, shares, row, row, column"));
   }
+  //% if cluster then
+  block_sync(); // the block's part is there
+  merge_peers(p, work, 0, round++);
+  //% else
   block_sync(); // the panel and the states may be written again
+  //% end
+  //% if schedule.merge == 0 then
   if (shares.parts > 1) merge_blocks(p, work, shares);
+  //% end
 }

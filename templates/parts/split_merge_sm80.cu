@@ -1,7 +1,6 @@
 //%% The way of fragments of mma to parts/split_merge.cu: rows 8 at a time, as they lie in the fragments.
 //% local several = schedule.row_warps > 1
-// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows. The last of
-// them adds up what all left, in the order of the keys.
+// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows.
 static __device__ __forceinline__ void merge(
     const qkv_params &p, const work_segment &segment, const block_share &share,
     float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp, int lane) {
@@ -46,5 +45,7 @@ static __device__ __forceinline__ void merge(
       }
       block_sync(); // the panel and the states may be written again
     }
+  //% if schedule.merge == 0 then
   if (shares.parts > 1) merge_blocks(p, work, shares);
+  //% end
 }

@@ -91,3 +91,40 @@ extern "C" __global__ void __launch_bounds__(128) cluster(const __grid_constant_
   atomic_add_i32((int *)p.out + 1 + (p.mode == 21 ? blockIdx.x : threadIdx.x), (int)sum);
 }
 QKV_EMU_ENTRY(cluster)
+
+// Clusters of x[0] blocks that read each other's shared memory: in each of p.n rounds every block leaves six floats a
+// thread, and adds up what all left at the place of another thread. out[block][thread]: six sums. p.mode plants one
+// fault; 0: none. Launch: 64 threads.
+enum { PAIRS = 64 * 16, EXCHANGE_BYTES = PAIRS + 64 * 8 };
+
+static __device__ __forceinline__ void meet(bool arrives, bool waits) {
+  if (arrives) cluster_arrive();
+  if (waits) cluster_wait();
+}
+
+extern "C" __global__ void __launch_bounds__(64) exchange(const __grid_constant__ qkv_params p) {
+  const unsigned shared = smem_addr(shared_arena());
+  const int size = p.x[0], t = threadIdx.x, other = t ^ 33;
+  float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float2 two = make_float2(0.0f, 0.0f);
+  for (int round = 0; round < p.n; ++round) {
+    const float *from = (const float *)p.in + (((long long)round * gridDim.x + blockIdx.x) * 64 + t) * 6;
+    ((float4 *)shared_arena())[t] = make_float4(from[0], from[1], from[2], from[3]);
+    ((float2 *)(shared_arena() + PAIRS))[t] = make_float2(from[4], from[5]);
+    if (p.mode == 1) block_sync();
+    else meet(true, p.mode != 2);
+    for (int cta = 0; cta < (p.mode == 3 ? size + 1 : size); ++cta) {
+      const float4 a = load_remote_f32x4(shared + 16 * (p.mode == 4 ? 64 + t : other), cta);
+      const float2 b = load_remote_f32x2(shared + PAIRS + 8 * other + (p.mode == 5 ? 4 : 0), cta);
+      four.x += a.x, four.y += a.y, four.z += a.z, four.w += a.w;
+      two.x += b.x, two.y += b.y;
+    }
+    if (p.mode == 2) cluster_wait();
+    const bool ends = round == p.n - 1;
+    if (p.mode == 6 && !ends) block_sync(); // the next round's floats may come before a peer has read this one's
+    else if (p.mode != 7 || !ends) meet(true, p.mode != 8 || !ends);
+  }
+  float *to = (float *)p.out + ((long long)blockIdx.x * 64 + t) * 6;
+  to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w, to[4] = two.x, to[5] = two.y;
+}
+QKV_EMU_ENTRY(exchange)

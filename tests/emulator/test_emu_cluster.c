@@ -1,5 +1,5 @@
-/* The ring of cluster_sm90.cu: clean and right over many seeds and sizes of clusters, and one mutant per planted fault,
- * which the emulator must name by its kind in every policy and under every seed. */
+/* The ring and the exchange of cluster_sm90.cu: clean and right over many seeds and sizes of clusters, and one mutant per
+ * planted fault, which the emulator must name by its kind in every policy and under every seed. */
 #include "emu_sm90.h"
 
 enum { TILES = 13, ROWS = 32, WORDS = ROWS * 32, CONSUMERS = 96, THREADS = 128, CLUSTERS = 3 };
@@ -91,10 +91,69 @@ static void test_tickets_are_shared(void **state) {
   assert_true(alike < SEEDS - 1);
 }
 
-static const struct {
+/* Blocks that read each other's shared memory. */
+enum { ROUNDS = 3, EXCHANGERS = 32, LANES = 64, FLOATS = 6, EXCHANGE_BYTES = LANES * FLOATS * 4 };
+
+static float left[ROUNDS][EXCHANGERS][LANES][FLOATS], added[EXCHANGERS][LANES][FLOATS];
+
+static qkv_status exchange(uint64_t seed, int size, int mode) {
+  const int blocks = size < 16 ? 2 * size : size;
+  uint64_t random = seed + 1;
+  for (int i = 0; i < ROUNDS * blocks * LANES * FLOATS; i++)
+    (&left[0][0][0][0])[i] = fixture_uniform(&random);
+  fixture f = fixture_open(seed);
+  sm90_params p = {.mode = mode, .n = ROUNDS, .x = {size}};
+  p.in = fixture_upload(&f, left, sizeof left);
+  p.out = fixture_upload(&f, NULL, sizeof added);
+  qkv_status status = sm90_launch_clusters(&f, "exchange", blocks, size, LANES, EXCHANGE_BYTES, &p);
+  assert_int_equal(device_emu.copy_to_host(f.d, added, p.out, sizeof added), QKV_OK);
+  device_emu.free(f.d, (void *)p.in), device_emu.free(f.d, p.out);
+  fixture_close(&f);
+  return status;
+}
+
+/* Rounds lie behind each other, as many blocks each as the launch has. */
+static float expected_sum(int size, int block, int t, int i) {
+  const int blocks = size < 16 ? 2 * size : size, first = block / size * size;
+  float sum = 0;
+  for (int round = 0; round < ROUNDS; round++)
+    for (int cta = 0; cta < size; cta++)
+      sum += (&left[0][0][0][0])[((round * blocks + first + cta) * LANES + (t ^ 33)) * FLOATS + i];
+  return sum;
+}
+
+static void test_exchange_is_right(void **state) {
+  (void)state;
+  for (int size = 1; size <= 16; size *= 2)
+    for (int seed = 0; seed < (size < 8 ? 40 : 4); seed++) {
+      if (exchange((uint64_t)seed, size, 0))
+        fail_msg("clusters of %d, seed %d: %s", size, seed, error_message());
+      for (int at = 0; at < (size < 16 ? 2 * size : size) * LANES * FLOATS; at++) {
+        const float right = expected_sum(size, at / FLOATS / LANES, at / FLOATS % LANES, at % FLOATS);
+        if ((&added[0][0][0])[at] != right)
+          fail_msg("clusters of %d, seed %d: float %d of block %d is %a, should be %a", size, seed,
+                   at % (LANES * FLOATS), at / FLOATS / LANES, (double)(&added[0][0][0])[at], (double)right);
+      }
+    }
+}
+
+typedef struct mutant {
   int mode;
   const char *kinds, *says, *fault;
-} mutants[] = {
+} mutant;
+
+static const mutant exchange_mutants[] = {
+    {1, "peer not there", "may not have started", "no cluster barrier before the peers' parts are read"},
+    {2, "peer not there|race", "", "the cluster barrier is not waited for"},
+    {3, "out of bounds", "block 2 of a cluster of 2", "a load from a block that does not exist"},
+    {4, "race|uninitialised|out of bounds", "load_remote", "a load beyond the floats of four"},
+    {5, "misaligned access|out of bounds", "load_remote", "a load of two floats across their place"},
+    {6, "race", "", "no cluster barrier before the next round's parts"},
+    {7, "peer not there", "barrier at the end", "no cluster barrier at the end"},
+    {8, "peer not there", "barrier at the end", "the cluster barrier at the end is not waited for"},
+};
+
+static const mutant mutants[] = {
     {1, "peer not there|bad mbarrier", "", "no cluster barrier at the start"},
     {2, "peer not there", "barrier at the end", "no cluster barrier at the end"},
     {3, "race|bad mbarrier", "", "an arrival at the own mbarrier instead of the peer's"},
@@ -116,23 +175,32 @@ static const struct {
     {19, "deadlock", "4096 bytes missing", "twice the bytes expected"},
     {20, "race|deadlock", "", "both shares land at one place"},
 };
-enum { MUTANTS = sizeof mutants / sizeof *mutants };
 
-static void test_mutants_are_named(void **state) {
-  (void)state;
+/* Says which mutants are not named under some seed; returns how many. */
+static int count_unnamed(const mutant *table, size_t count, qkv_status (*runs)(uint64_t, int, int)) {
   int wrong = 0;
-  for (int i = 0; i < MUTANTS; i++)
+  for (size_t i = 0; i < count; i++)
     for (int seed = 0; seed < MUTANT_SEEDS; seed++) {
-      qkv_status status = run((uint64_t)seed, 2, mutants[i].mode);
+      qkv_status status = runs((uint64_t)seed, 2, table[i].mode);
       const char *message = status ? error_message() : "no fault";
-      if (status == QKV_DEVICE_ERROR && fixture_names(message, mutants[i].kinds) && strstr(message, mutants[i].says))
+      if (status == QKV_DEVICE_ERROR && fixture_names(message, table[i].kinds) && strstr(message, table[i].says))
         continue;
-      print_error("mutant %d (%s), seed %d: \"%s\", should say \"emu: %s: ... %s\"\n", mutants[i].mode,
-                  mutants[i].fault, seed, message, mutants[i].kinds, mutants[i].says);
+      print_error("mutant %d (%s), seed %d: \"%s\", should say \"emu: %s: ... %s\"\n", table[i].mode, table[i].fault,
+                  seed, message, table[i].kinds, table[i].says);
       wrong++;
       break;
     }
-  assert_int_equal(wrong, 0);
+  return wrong;
+}
+
+static void test_mutants_are_named(void **state) {
+  (void)state;
+  assert_int_equal(count_unnamed(mutants, sizeof mutants / sizeof *mutants, run), 0);
+}
+
+static void test_exchange_mutants_are_named(void **state) {
+  (void)state;
+  assert_int_equal(count_unnamed(exchange_mutants, sizeof exchange_mutants / sizeof *exchange_mutants, exchange), 0);
 }
 
 int main(void) {
@@ -140,6 +208,8 @@ int main(void) {
       cmocka_unit_test(test_cluster_is_clean),
       cmocka_unit_test(test_tickets_are_shared),
       cmocka_unit_test(test_mutants_are_named),
+      cmocka_unit_test(test_exchange_is_right),
+      cmocka_unit_test(test_exchange_mutants_are_named),
   };
   int failures = cmocka_run_group_tests(tests, setup, NULL);
   image_free(&fixture_image);

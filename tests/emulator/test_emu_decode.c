@@ -11,6 +11,8 @@ static const char causal[] = "causal";
 /* ---- The mutants ---- */
 
 #define TWO "tile_m=16,tile_n=64,warpgroups=2,stages=2"
+#define CLUSTER "tile_m=8,tile_n=64,warpgroups=2,stages=2,merge=2" /* of two blocks, which has two works */
+#define COMBINE TWO ",merge=1"
 #define ONE "tile_m=24,tile_n=128,warpgroups=1,stages=3,slack=0"
 
 static const mutant mutants[] = {
@@ -98,6 +100,26 @@ static const mutant mutants[] = {
      "_ss_at(&output[m][0][0], 2 + value_descriptor(", "bad matrix descriptor", ""},
     {"half the stride of eight rows", TWO, "matrix_descriptor(address, 16, 8 * 128, 1)",
      "matrix_descriptor(address, 16, 4 * 128, 1)", "bad matrix descriptor", ""},
+    {"the cluster's blocks do not arrive at the start", CLUSTER, "  cluster_arrive(); // waited", "  // waited",
+     "bad barrier", "without cluster_arrive"},
+    {"nobody waits for the cluster's blocks to start", CLUSTER, "if (round == 0) cluster_wait();", "",
+     "peer not there|bad mbarrier", ""},
+    {"parts are read before the peers have left them", CLUSTER, "mbar_wait_cluster(parts_left(), round % 2);", "", "race",
+     "of the cluster"},
+    {"a wait for parts that does not acquire from peers", CLUSTER, "mbar_wait_cluster(parts_left()",
+     "mbar_wait(parts_left()", "race", "load_remote"},
+    {"a part is told of before the block has left it", CLUSTER,
+     "bar_sync(ALL_CONSUMERS, CONSUMERS); // the block's part is there", "", "race", "load_remote"},
+    {"a part is left before the peers have read the last one", CLUSTER,
+     "mbar_wait_cluster(part_read(), round % 2 ^ 1);", "", "race", ""},
+    {"a part is told to be read before all have read it", CLUSTER, "bar_sync(ALL_CONSUMERS, CONSUMERS); // all have read",
+     "", "race|peer not there", ""},
+    {"a block ends before its peers have read its part", CLUSTER, "mbar_wait_cluster(part_read(), rounds % 2 ^ 1);", "",
+     "peer not there", "barrier at the end"},
+    {"parts of one block are enough", CLUSTER, "mbar_init(parts_left(), CLUSTER);", "mbar_init(parts_left(), 1);",
+     "race|bad mbarrier", ""},
+    {"every block adds up the first columns", CLUSTER, "begin = cluster_rank() * share", "begin = 0", "race (global)", ""},
+    {"no kernel waits for those ahead", COMBINE, "grid_dependency_wait(); ", "", "early access", ""},
     {"no barrier after mbar_init", TWO, "  block_sync();\n  if (warpgroup == WARPGROUPS)",
      "  if (warpgroup == WARPGROUPS)", "race|bad mbarrier", ""},
 };
@@ -159,7 +181,6 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   enum { ROWS = 24 * 2 * GRID }; /* that blocks may leave for others, at most */
   static _Alignas(64) unsigned char params[MANIFEST_MAX_PARAMS];
   static const int zero[GRID];
-  const manifest_launch *l = &m->launches[0];
   fixture f = fixture_open(seed);
   void *memory[] = {fixture_upload(&f, queries, sizeof queries), fixture_upload(&f, keys, sizeof keys),
                     fixture_upload(&f, keys, sizeof keys),       fixture_upload(&f, NULL, sizeof queries),
@@ -188,12 +209,23 @@ static qkv_status run(const manifest *m, uint64_t seed) {
       {"batch", NULL, 1},
       {"len_q", NULL, LEN_Q},
       {"len_k", NULL, LEN_K},
+      {"sm_count", NULL, GRID},
   };
   fill_params(m, values, sizeof values / sizeof *values, params);
-  device_kernel *k;
-  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, &k), QKV_OK);
-  qkv_status status = device_emu.launch(
-      f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size, 1, l->early}, NULL);
+  qkv_status status = QKV_OK;
+  for (int n = 0; n < m->nlaunches && status == QKV_OK; n++) {
+    const manifest_launch *l = &m->launches[n];
+    device_kernel *k;
+    assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, l->cluster, &k), QKV_OK);
+    const device_launch launch = {.grid = n == 0 ? GRID : LEN_Q * HEADS, /* behind: a row to a block */
+                                  .block = l->block,
+                                  .shared_bytes = l->shared_bytes,
+                                  .params = params,
+                                  .params_size = (size_t)m->params_size,
+                                  .cluster = l->cluster,
+                                  .early = l->early};
+    status = device_emu.launch(f.d, k, &launch, NULL);
+  }
   for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
     device_emu.free(f.d, memory[n]);
   fixture_close(&f);
@@ -208,6 +240,8 @@ static void test_unchanged_sources_are_clean(void **state) {
   (void)state;
   mutants_check_clean(&harness, causal, TWO);
   mutants_check_clean(&harness, causal, ONE);
+  mutants_check_clean(&harness, causal, CLUSTER);
+  mutants_check_clean(&harness, causal, COMBINE);
 }
 
 static void test_mutants_are_named(void **state) {

@@ -27,7 +27,8 @@ _Thread_local int stub_depth, stub_capture_mode;
 int stub_fail_after;
 int stub_capturing; /* some stream is being captured */
 int stub_streams, stub_graphs, stub_replayed, stub_capture_from;
-int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules;
+int stub_calls, stub_pushes, stub_launches, stub_early, stub_memsets, stub_maps, stub_shared_limit, stub_modules,
+    stub_wide_clusters;
 
 static int fails(const char *symbol) {
   char name[64];
@@ -179,9 +180,9 @@ STUB(cuLibraryGetKernel, (void **kernel, void *library, const char *name), if (!
      *kernel = library)
 STUB(cuKernelGetFunction, (void **function, void *kernel), NEED_CONTEXT; NEED_RELAXED;
      if (!is_for_current(kernel)) return 209; *function = kernel)
-STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)attribute, (void)kernel,
-     (void)device;
-     stub_shared_limit = value)
+STUB(cuKernelSetAttribute, (int attribute, int value, void *kernel, int device), (void)kernel, (void)device;
+     if (attribute == 8) stub_shared_limit = value; else if (attribute == 14) stub_wide_clusters += value;
+     else return 1)
 STUB(cuLaunchKernel,
      (void *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
       void *stream, void **params, void **extra),

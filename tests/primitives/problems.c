@@ -388,6 +388,18 @@ static void make_cluster(problem *p, int number, uint64_t *random) {
   add_map(p, sm90_map(NULL, 4, (int64_t[]){64, 32 * tiles, 1, 1}, (int[]){64, 32 / size, 1, 1}, 128), 2);
 }
 
+/* Clusters of 1 to 8. */
+static void make_exchange(problem *p, int number, uint64_t *random) {
+  const int size = 1 << number % 4, rounds = 1 + number;
+  const size_t floats = 64 * 6 * 3 * (size_t)size;
+  set_launch(p, "exchange", 3 * size, 64, 64 * 24);
+  p->cluster = size;
+  p->n = rounds;
+  p->x[0] = size;
+  fill_floats(add_buffer(p, 4 * floats * (size_t)rounds, ALL(EXACT, 0)), floats * (size_t)rounds, random);
+  add_buffer(p, 4 * floats, ALL(EXACT, 0));
+}
+
 const problem_family families[] = {
     {"warp_values", SOURCE_SM80, 32, make_warp_values},
     {"matrix_load", SOURCE_SM80, 24, make_matrix_load},
@@ -418,5 +430,6 @@ const problem_family families[] = {
     {"ticket", SOURCE_SPLIT, 2, make_ticket},
     {"split_store", SOURCE_SPLIT, 8, make_split_store},
     {"cluster", SOURCE_CLUSTER, 6, make_cluster},
+    {"exchange", SOURCE_CLUSTER, 8, make_exchange},
 };
 const int family_count = sizeof families / sizeof *families;

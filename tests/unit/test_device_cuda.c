@@ -22,7 +22,8 @@
 #include "cuda_stub.h"
 #include "device.h"
 
-static int *calls, *depth, *pushes, *launches, *early, *memsets, *maps, *shared_limit, *modules, *capture_mode;
+static int *calls, *depth, *pushes, *launches, *early, *memsets, *maps, *shared_limit, *modules, *capture_mode,
+    *wide_clusters;
 static int *fail_after, *ranges, *physical, *streams, *graphs, *replayed;
 static int (*push_context)(void *context);
 static int (*pop_context)(void **context);
@@ -42,6 +43,7 @@ static int find_stub(void **state) {
   memsets = dlsym(stub, "stub_memsets");
   maps = dlsym(stub, "stub_maps");
   shared_limit = dlsym(stub, "stub_shared_limit");
+  wide_clusters = dlsym(stub, "stub_wide_clusters");
   modules = dlsym(stub, "stub_modules");
   fail_after = dlsym(stub, "stub_fail_after");
   ranges = dlsym(stub, "stub_ranges");
@@ -52,9 +54,9 @@ static int find_stub(void **state) {
   *(void **)&push_context = dlsym(stub, "cuCtxPushCurrent_v2");
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
-  return calls && depth && capture_mode && pushes && launches && early && memsets && maps && shared_limit && modules &&
-                 fail_after && ranges && physical && streams && graphs && replayed && push_context && pop_context &&
-                 retain
+  return calls && depth && capture_mode && pushes && launches && early && memsets && maps && shared_limit &&
+                 wide_clusters && modules && fail_after && ranges && physical && streams && graphs && replayed &&
+                 push_context && pop_context && retain
              ? 0
              : -1;
 }
@@ -108,8 +110,13 @@ static void use_everything(device *d) {
   need(ops->copy_to_host(d, out, memory, 4));
   assert_string_equal(out, "abc");
   need(ops->load(d, "image", 5, "name", &module));
-  need(ops->kernel(d, module, "entry", 12345, &kernel));
+  need(ops->kernel(d, module, "entry", 12345, 1, &kernel));
   assert_int_equal(*shared_limit, 12345);
+  const int before_wide = *wide_clusters;
+  need(ops->kernel(d, module, "entry", 12345, 8, &kernel));
+  assert_int_equal(*wide_clusters, before_wide);
+  need(ops->kernel(d, module, "entry", 12345, 16, &kernel));
+  assert_int_equal(*wide_clusters, before_wide + 1);
   need(ops->set_zero(d, (char *)memory + 1, 2, NULL));
   need(ops->copy_to_host(d, out, memory, 4));
   assert_memory_equal(out, "a\0\0", 4);
@@ -239,7 +246,7 @@ static void test_failures(void **state) {
     need(ops->open(0, NULL, &d));
     need(ops->alloc(d, 4, &memory));
     need(ops->load(d, "image", 5, "name", &module));
-    need(ops->kernel(d, module, "entry", 1, &kernel));
+    need(ops->kernel(d, module, "entry", 1, 1, &kernel));
     need(ops->event_create(d, &event));
     const device_launch launch = {.grid = 1, .block = 32, .params = out, .params_size = 4};
     work recorded = {d, kernel, launch};
@@ -252,7 +259,7 @@ static void test_failures(void **state) {
                                   ops->copy_to_device(d, memory, out, 4),
                                   ops->copy_to_host(d, out, memory, 4),
                                   ops->load(d, "image", 5, "name", &unloaded),
-                                  ops->kernel(d, module, "other", 9, &absent),
+                                  ops->kernel(d, module, "other", 9, 1, &absent),
                                   ops->set_zero(d, memory, 4, NULL),
                                   ops->tensor_map(d, &some_map, map),
                                   ops->launch(d, kernel, &launch, NULL),
@@ -372,7 +379,7 @@ static void test_absent_entry(void **state) {
   device_kernel *kernel;
   need(device_cuda.open(0, NULL, &d));
   need(device_cuda.load(d, "image", 5, "name", &module));
-  assert_int_equal(device_cuda.kernel(d, module, "absent", 0, &kernel), QKV_DEVICE_ERROR);
+  assert_int_equal(device_cuda.kernel(d, module, "absent", 0, 1, &kernel), QKV_DEVICE_ERROR);
   assert_null(kernel);
   assert_non_null(strstr(error_message(), "'absent'"));
   device_cuda.unload(d, module);

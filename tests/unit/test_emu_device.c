@@ -148,8 +148,8 @@ static void test_modules_refuse(void **state) {
   device_kernel *k;
   expect(device_emu.load(f.d, "no image", 8, "junk", &m), QKV_DEVICE_ERROR, "junk: the image cannot be loaded");
   expect(device_emu.load(f.d, fixture_image.bytes, fixture_image.size / 2, "half", &m), QKV_DEVICE_ERROR, "half");
-  expect(device_emu.kernel(f.d, f.m, "nothing", 0, &k), QKV_DEVICE_ERROR, "no entry nothing");
-  expect(device_emu.kernel(f.d, f.m, "add", 300000, &k), QKV_INVALID_ARGUMENT, "shared memory");
+  expect(device_emu.kernel(f.d, f.m, "nothing", 0, 1, &k), QKV_DEVICE_ERROR, "no entry nothing");
+  expect(device_emu.kernel(f.d, f.m, "add", 300000, 1, &k), QKV_INVALID_ARGUMENT, "shared memory");
   assert_true(compiler_emulator.plausible(fixture_image.bytes, fixture_image.size));
   assert_false(compiler_emulator.plausible(fixture_image.bytes, 32));
   assert_false(compiler_emulator.plausible(source, sizeof source));
@@ -164,7 +164,7 @@ static void test_launch_refuses(void **state) {
   fixture f = fixture_open(0);
   device_kernel *k;
   fixture_params p = {NULL, NULL, 0, 0};
-  assert_int_equal(device_emu.kernel(f.d, f.m, "add", 128, &k), QKV_OK);
+  assert_int_equal(device_emu.kernel(f.d, f.m, "add", 128, 1, &k), QKV_OK);
   static const struct {
     int64_t grid;
     int block, shared;
@@ -180,7 +180,7 @@ static void test_launch_refuses(void **state) {
       {1, 32, -1, sizeof p, "shared", 0},
       {1, 32, 0, sizeof p + 8, "the source declares", 0},
       {3, 32, 0, sizeof p, "3 blocks in clusters of 2", 2},
-      {16, 32, 0, sizeof p, "clusters of 16", 16},
+      {32, 32, 0, sizeof p, "clusters of 32", 32},
       {4, 32, 0, sizeof p, "clusters of -1", -1},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -260,7 +260,7 @@ static void *launch_many(void *argument) {
     int bad = device_emu.open(0, &options, &f.d) ||
               device_emu.load(f.d, fixture_image.bytes, fixture_image.size, "t", &f.m) ||
               device_emu.alloc(f.d, sizeof in, &a) || device_emu.alloc(f.d, sizeof out, &b) ||
-              device_emu.copy_to_device(f.d, a, in, sizeof in) || device_emu.kernel(f.d, f.m, "add", 0, &k);
+              device_emu.copy_to_device(f.d, a, in, sizeof in) || device_emu.kernel(f.d, f.m, "add", 0, 1, &k);
     p.in = a;
     p.out = b;
     bad = bad || device_emu.launch(f.d, k, &(device_launch){4, 32, 0, &p, sizeof p, 1, false}, NULL) ||

@@ -143,7 +143,7 @@ static void other_texts_are_refused(void **state) {
                {"32", "0"},
                {"32", "99999999999999999999"},
                {" 1 0 1 batch", " 0 0 1 batch"},
-               {" 1 0 1 batch", " 9 0 1 batch"},
+               {" 1 0 1 batch", " 17 0 1 batch"},
                {" 1 0 1 batch", " 1 2 1 batch"},
                {" 1 0 1 batch", " 1 0 2 batch"},
                {"end\n", "end"},
