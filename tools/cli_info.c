@@ -27,7 +27,7 @@ static mask_request mask = {.problem = {.batch = -1, .len_q = -1, .len_k = -1}};
 static const cli_option explain_options[] = {
     {"mask", 0, CLI_FLAG, &mask.wanted, NULL, "show how the mask is cut into tiles; the options below go with it"},
     {"candidates", 0, CLI_COUNT, &candidates, "N",
-     "list the schedules that a tuner would try for --workload, or --batch, --q and --kv; the first N, 0: all"},
+     "list the schedules that a tuner would try for the sizes; the first N, 0: all"},
     {"effort", 0, CLI_TEXT, &effort, "WORD", "how many of them: quick, default or full"},
     {"svg", 0, CLI_TEXT, &mask.svg, "FILE", "draw it into a file"},
     {"workload", 'w', CLI_TEXT, &mask.problem.workload, "NAME", "sizes of this workload; default: the first"},
