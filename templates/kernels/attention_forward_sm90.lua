@@ -124,7 +124,7 @@ local function overlap(v, s, is_uneven)
 end
 
 -- Time of the fullest SM over the mean. Rows that see different numbers of keys are even by tickets, the longest first;
--- fixed shares of them are the less even the more they differ, but of short sequences.
+-- fixed shares of them are the less even the more they differ, but of short sequences, and where neighbours are alike.
 local function waves(v, s, seen, items)
   local rounds = cost.rounds(items / s.cluster)
   local mean = seen.tiles / seen.rows
@@ -133,7 +133,8 @@ local function waves(v, s, seen, items)
   if seen.spread < 0.02 then return rounds end
   if s.scheduler >= 2 and s.l2_mib > 0 then return math.max(longest, 1 + 0.2 * mean / share) end
   if s.scheduler ~= 1 then return math.max(longest, 1 + 0.6 * seen.most / share) end
-  local worst = workload.len_q <= 1024 and 0.06 or math.max(v.dim_qk, v.dim_v) <= 64 and 0.15 or 0.4 -- of a causal mask
+  local worst = (workload.len_q <= 1024 or has_even_rows()) and 0.06 or -- of a causal mask
+    math.max(v.dim_qk, v.dim_v) <= 64 and 0.15 or 0.4
   return math.max(longest, rounds * (1 + worst * math.min(seen.spread / 0.5, 1) ^ 2))
 end
 

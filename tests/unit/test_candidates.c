@@ -133,7 +133,8 @@ static void refusals(void **state) {
   w = workload, w.size = 0;
   expect_failure(qkv_candidates(engine, spec, NULL, &w, 0, look, &s), QKV_INVALID_ARGUMENT, "workload");
   o.family = "attention_forwards";
-  expect_failure(qkv_candidates(engine, spec, &o, &workload, 0, look, &s), QKV_UNSUPPORTED, "no family 'attention_forwards'");
+  expect_failure(qkv_candidates(engine, spec, &o, &workload, 0, look, &s), QKV_UNSUPPORTED,
+                 "no family 'attention_forwards'");
   o.family = NULL, o.schedule = "tile_n=31";
   expect_failure(qkv_candidates(engine, spec, &o, &workload, 0, look, &s), QKV_BAD_SCHEDULE, "tile_n = 31");
   o.schedule = "warpgroups=3,tile_n=256";
