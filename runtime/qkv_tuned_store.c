@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "file.h"
 #include "qkv_tuned_internal.h"
@@ -21,15 +22,33 @@ enum { MOST_FILES = 4096 };
 
 /* ---- Opening ---- */
 
+/* Recursive: a log callback or a visit may call the engine. */
+static void init_lock(pthread_mutex_t *lock) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+/* A relative path means the folder of now, wherever the process goes later. */
+static void put_absolute(const char *path, text *out) {
+  char *here = *path && *path != '/' ? getcwd(NULL, 0) : NULL;
+  if (here)
+    text_printf(out, "%s/", here);
+  text_puts(out, path);
+  free(here);
+}
+
 tuned_store *tuned_open(const char *directory, const char *cache_directory) {
   tuned_store *t = calloc(1, sizeof *t);
   text path = {0};
   if (!t)
     return NULL;
-  pthread_mutex_init(&t->lock, NULL);
+  init_lock(&t->lock);
   t->off = directory && !*directory;
   if (directory)
-    text_puts(&path, directory);
+    put_absolute(directory, &path);
   else if (*cache_directory)
     text_printf(&path, "%s/tuned", cache_directory);
   t->directory = path.bytes ? path.bytes : strdup("");
