@@ -287,6 +287,14 @@ static double group_deadline(const session *s, int group) {
   return left > 0 ? now + left / (s->plan.count - group) : now;
 }
 
+/* Answers that nobody gave say nothing of the group. */
+static int device_gone(tune_group *g) {
+  g->tuned = false;
+  snprintf(g->outcome, sizeof g->outcome, "the device is gone");
+  cli_error("%s %s: the device cannot be opened any more; --resume goes on from here", g->name, g->phase);
+  return EXIT_FAILED;
+}
+
 static int tune_group_of(session *s, int n) {
   tune_group *g = &s->plan.groups[n];
   const double start = cli_seconds(), deadline = group_deadline(s, n);
@@ -297,6 +305,8 @@ static int tune_group_of(session *s, int n) {
     return EXIT_OK;
   }
   int code = plan_candidates(g, s->client, &s->settings);
+  if (client_lost(s->client))
+    return device_gone(g);
   if (code) {
     snprintf(g->outcome, sizeof g->outcome, "no candidates");
     return code;
@@ -305,6 +315,8 @@ static int tune_group_of(session *s, int n) {
   search_group(g, s->client, &s->settings, deadline);
   g->seconds = cli_seconds() - start;
   cli_progress_end();
+  if (client_lost(s->client))
+    return device_gone(g);
   if (s->csv)
     report_csv(s->csv, g);
   if (g->tuned)
@@ -321,7 +333,7 @@ static int tune_group_of(session *s, int n) {
 static int run_all(session *s) {
   int code = EXIT_OK;
   tune_now = (tune_progress){s->started, s->settings.deadline, 0, s->plan.count};
-  for (int n = 0; n < s->plan.count; n++) {
+  for (int n = 0; n < s->plan.count && !client_lost(s->client); n++) {
     const int one = tune_group_of(s, n);
     code = code ? code : one;
   }

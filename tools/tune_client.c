@@ -27,6 +27,7 @@ struct tune_client {
   size_t filled, capacity;
   tune_device device;
   int started;
+  bool lost; /* no worker can be started any more */
   tune_journal *journal;
   char *context;
 };
@@ -229,34 +230,56 @@ static void copy_text(const record *r, const char *key, char *to, size_t size) {
   snprintf(to, size, "%s", text ? text : "");
 }
 
-/* Starts a worker if there is none. Returns an exit code. */
-static int need_worker(tune_client *c) {
+static void keep_device(tune_device *d, const record *hello) {
+  copy_text(hello, "kind", d->kind, sizeof d->kind);
+  copy_text(hello, "name", d->name, sizeof d->name);
+  copy_text(hello, "arch", d->arch, sizeof d->arch);
+  copy_text(hello, "compiler", d->compiler, sizeof d->compiler);
+  d->sm_count = (int)record_number(hello, "sm_count", 0);
+  d->driver = (int)record_number(hello, "driver", 0);
+  d->clock_hz = record_number(hello, "clock_hz", 0);
+}
+
+/* One try. Returns an exit code, in *reason (freed by the caller) what went wrong. */
+static int try_worker(tune_client *c, char **reason) {
   record hello = {0};
-  int code = EXIT_OK;
-  if (c->pid)
-    return EXIT_OK;
+  *reason = NULL;
   if (!start(c)) {
-    cli_error("no worker process can be started: %s", strerror(errno));
+    *reason = strdup(strerror(errno));
     return EXIT_FAILED;
   }
   read_answer(c, START_LIMIT, &hello, NULL, NULL);
-  if (!answer_is(&hello, "ok")) {
-    const char *reason = record_text(&hello, "reason");
-    code = (int)record_number(&hello, "code", EXIT_FAILED);
-    code = code ? code : EXIT_FAILED;
-    cli_error("%s", reason ? reason : "the worker does not start");
+  const bool ok = answer_is(&hello, "ok");
+  const int code = (int)record_number(&hello, "code", EXIT_FAILED);
+  if (ok && c->started == 1)
+    keep_device(&c->device, &hello);
+  if (!ok) {
+    const char *text = record_text(&hello, "reason");
+    *reason = text ? strdup(text) : NULL;
     stop(c, true, NULL, 0);
-  } else if (c->started == 1) {
-    tune_device *d = &c->device;
-    copy_text(&hello, "kind", d->kind, sizeof d->kind);
-    copy_text(&hello, "name", d->name, sizeof d->name);
-    copy_text(&hello, "arch", d->arch, sizeof d->arch);
-    copy_text(&hello, "compiler", d->compiler, sizeof d->compiler);
-    d->sm_count = (int)record_number(&hello, "sm_count", 0);
-    d->driver = (int)record_number(&hello, "driver", 0);
-    d->clock_hz = record_number(&hello, "clock_hz", 0);
   }
   record_free(&hello);
+  return ok ? EXIT_OK : code ? code : EXIT_FAILED;
+}
+
+/* Starts a worker if there is none. Returns an exit code. After the end of one the driver may need a while. */
+static int need_worker(tune_client *c) {
+  enum { TRIES = 3, PAUSE = 2 };
+  const int tries = c->started ? TRIES : 1;
+  int code = EXIT_FAILED;
+  char *reason = NULL;
+  if (c->pid)
+    return EXIT_OK;
+  for (int n = 0; n < tries && !c->lost && code; n++) {
+    if (n > 0)
+      sleep(PAUSE);
+    free(reason);
+    code = try_worker(c, &reason);
+  }
+  if (code && !c->lost)
+    cli_error("%s%s", tries > 1 ? "no worker can be started any more: " : "", reason ? reason : "the worker ended");
+  c->lost |= code != EXIT_OK;
+  free(reason);
   return code;
 }
 
@@ -286,6 +309,10 @@ void client_close(tune_client *c) {
 
 const tune_device *client_device(const tune_client *c) {
   return &c->device;
+}
+
+bool client_lost(const tune_client *c) {
+  return c->lost;
 }
 
 int client_restarts(const tune_client *c) {
@@ -331,7 +358,7 @@ bool client_ask_once(tune_client *c, const char *name, const char *line, double 
     return true;
   }
   client_ask(c, line, limit, answer, NULL, NULL);
-  if (c->journal)
+  if (c->journal && !c->lost) /* that nobody could be asked says nothing of the candidate */
     journal_add(c->journal, c->context, name, answer);
   return false;
 }

@@ -22,6 +22,8 @@ int client_open(const char *tables, const cli_list *params, tune_client **out);
 /* Ends the worker. NULL is allowed. */
 void client_close(tune_client *c);
 const tune_device *client_device(const tune_client *c);
+/* Whether a worker could not be started, as when the device is gone: later answers say nothing of anything. */
+bool client_lost(const tune_client *c);
 /* Workers started beyond the first. */
 int client_restarts(const tune_client *c);
 

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from command_line import QKVC, ROOT, needs_no_gpu
+from command_line import QKVC, ROOT, needs_no_gpu, needs_nvrtc
 
 ONE = "  - {name: one, batch: 1, q: 33, kv: 50}\n"
 TWO = "  - {name: two, batch: 2, q: 20, kv: 20}\n"
@@ -138,6 +138,33 @@ def parent_of(pid):
         return None if state == "Z" else int(parent)
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+@needs_nvrtc
+def test_a_device_that_is_gone_ends_the_run(qkvc, few, tmp_path):
+    """On a driver without a GPU: the worker is killed, and then there is no driver for another one."""
+    driver, journal = tmp_path / "driver", tmp_path / "tables" / "journal.jsonl"
+    driver.mkdir()
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", driver / "libcuda.so.1", ROOT / "tests/fault/cuda_stub.c"], check=True)
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("QKV_")} | {"QKV_CACHE_DIR": str(qkvc.cache)}
+    spec = write_spec(tmp_path, "gone", STEP + ONE)
+    words = ["tune", spec, "--device", "cuda", "--template-path", few, "-o", tmp_path / "tables"]
+    tuner = subprocess.Popen([QKVC, *map(str, words)], env=variables | {"LD_LIBRARY_PATH": str(driver)}, cwd=ROOT,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    worker = None
+    while tuner.poll() is None and not (journal.exists() and b'"check' in journal.read_bytes()):
+        time.sleep(0.005)
+    (driver / "libcuda.so.1").unlink()
+    for pid in os.listdir("/proc"):
+        if pid.isdigit() and parent_of(pid) == tuner.pid:
+            worker = int(pid)
+    os.kill(worker, signal.SIGKILL)
+    said = tuner.communicate(timeout=300)[1]
+    assert tuner.returncode == 1 and "the device cannot be opened any more" in said, said
+    assert "no worker can be started" in said and said.count("cannot be opened") == 1, said
+    asked = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert not any("no worker" in line.get("reason", "") for line in asked), asked
+    assert not list((tmp_path / "tables").rglob("gone.yaml"))
 
 
 def test_kill_and_resume(qkvc, few, tmp_path):
