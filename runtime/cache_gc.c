@@ -29,14 +29,11 @@ static int is_renewed(const cache *c, const cache_item *item) {
   return renewed;
 }
 
-static int in_use(const cache *c, const cache_item *item, const cache_uses *uses) {
-  int network;
-  cache_file_system(c->path, &network);
-  return item->age <= (network ? LATELY_ON_NETWORK : LATELY) || cache_uses_has(uses, item->name) || is_renewed(c, item);
-}
-
 /* Removes what the options say from a scan in order of age. */
 static void collect(const cache *c, const cache_items *f, const qkv_cache_gc_options *o, qkv_cache_gc_report *r) {
+  int network = 0;
+  cache_file_system(c->path, &network);
+  const int lately = network ? LATELY_ON_NETWORK : LATELY;
   cache_uses uses = cache_uses_find(c);
   for (size_t n = 0; n < f->count; n++) {
     const cache_item *item = &f->items[n];
@@ -46,7 +43,7 @@ static void collect(const cache *c, const cache_items *f, const qkv_cache_gc_opt
       continue;
     }
     int goes = r->bytes > o->max_bytes || (o->older_than >= 0 && item->age > o->older_than);
-    if (goes && in_use(c, item, &uses)) {
+    if (goes && (item->age <= lately || cache_uses_has(&uses, item->name) || is_renewed(c, item))) {
       r->in_use++;
     } else if (goes && (o->dry_run || cache_remove_file(c, item->name))) {
       r->bytes -= item->bytes;

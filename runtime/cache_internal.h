@@ -28,10 +28,12 @@ enum { CACHE_SOURCE_DIGITS = 20 }; /* of a key: what the source and the options 
 
 /* The keys that an open cache uses, and the file that says so to others. */
 typedef struct cache_lease {
-  pthread_mutex_t lock;         /* held for a few system calls on the file, never while anything is compiled */
-  int fd;                       /* -1: none */
-  int tried;                    /* whether a file was looked for */
-  pid_t owner;                  /* who took fd */
+  pthread_mutex_t lock; /* held for a few system calls on the file, never while anything is compiled */
+  int fd;               /* -1: none */
+  int tried;            /* whether a file was looked for */
+  pid_t owner;          /* who took fd */
+  dev_t device;         /* of the file */
+  ino_t inode;
   char (*keys)[CACHE_KEY_SIZE]; /* each with a newline for its zero */
   size_t count, capacity, written;
 } cache_lease;

@@ -76,13 +76,30 @@ static int remember(cache_lease *l, const char *key) {
   return 1;
 }
 
+/* Is fd what take_slot gave? A program may have closed all its descriptors, as daemons do, and have its own under the
+ * number. *links: names that the file has left. */
+static int still_has(const cache_lease *l, nlink_t *links) {
+  struct stat st;
+  if (l->fd < 0 || fstat(l->fd, &st) || st.st_dev != l->device || st.st_ino != l->inode)
+    return 0;
+  *links = st.st_nlink;
+  return 1;
+}
+
+static void drop(cache_lease *l) {
+  nlink_t links;
+  if (still_has(l, &links))
+    close(l->fd); /* the lock goes with the last of its holders: a parent's stays when a child closes */
+  l->fd = -1;
+}
+
 /* A child of a fork shares the parent's lock and must not write into its file: it takes a slot of its own. So does a
  * process whose directory was deleted below it. */
 static void renew(const cache *c, cache_lease *l) {
   struct stat st;
-  if (l->fd >= 0 && (l->owner != getpid() || fstat(l->fd, &st) || st.st_nlink == 0)) {
-    close(l->fd);
-    l->fd = -1;
+  nlink_t links = 0;
+  if (l->fd >= 0 && (!still_has(l, &links) || links == 0 || l->owner != getpid())) {
+    drop(l);
     l->tried = 0;
   }
   if (l->fd >= 0 || l->tried)
@@ -93,6 +110,14 @@ static void renew(const cache *c, cache_lease *l) {
   l->owner = getpid();
   l->fd = network ? -1 : take_slot(c);
   l->written = 0;
+  if (l->fd >= 0 && fstat(l->fd, &st)) {
+    close(l->fd);
+    l->fd = -1;
+  }
+  if (l->fd >= 0) {
+    l->device = st.st_dev;
+    l->inode = st.st_ino;
+  }
 }
 
 void cache_lease_add(cache *c, const char *key) {
@@ -109,8 +134,7 @@ void cache_lease_add(cache *c, const char *key) {
 
 void cache_lease_close(cache *c) {
   cache_lease *l = &c->lease;
-  if (l->fd >= 0)
-    close(l->fd); /* the lock goes with the last of its holders: a parent's stays when a child closes */
+  drop(l);
   free(l->keys);
   pthread_mutex_destroy(&l->lock);
 }

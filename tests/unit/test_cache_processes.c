@@ -280,8 +280,8 @@ static void end_process(pid_t child) {
   assert_int_equal(waitpid(child, &status, 0), child);
 }
 
-/* Who has the turn of one key keeps nobody from another. When he dies the next has it, and when he gives it back, though
- * a child of his still has the descriptor. */
+/* Who has the turn of one key keeps nobody from another. When he dies the next has it, and when he gives it back,
+ * though a child of his still has the descriptor. */
 static void test_turns(void **state) {
   (void)state;
   cache *c = open_in("");
@@ -484,6 +484,30 @@ static void test_strange_leases(void **state) {
   cache_close(c);
 }
 
+/* A program that closes all descriptors and opens a file of its own under a lease's number keeps it, as it was. */
+static void test_descriptors_closed_by_the_program(void **state) {
+  (void)state;
+  char path[128], bytes[64] = "";
+  fill("", 3);
+  cache *c = open_in(""), *other = open_in("");
+  assert_int_equal(read_entry(c, 0), CACHE_HIT);
+  int fd = c->lease.fd;
+  assert_true(fd >= 0);
+  close(fd);
+  snprintf(path, sizeof path, "%s/mine", root);
+  assert_int_equal(open(path, O_RDWR | O_CREAT, 0600), fd);
+  assert_int_equal(write(fd, "mine", 4), 4);
+  assert_int_equal(read_entry(c, 1), CACHE_HIT);
+  for (unsigned n = 0; n < 3; n++)
+    set_age(other, n, OLD);
+  assert_int_equal(collect(other, 0).in_use, 2); /* under another number */
+  cache_close(c);
+  assert_int_equal(pread(fd, bytes, sizeof bytes, 0), 4);
+  assert_string_equal(bytes, "mine");
+  assert_int_equal(close(fd), 0);
+  cache_close(other);
+}
+
 /* ---- Without the right to write ---- */
 
 /* Hits serve; publications cost one warning and one error, however many. */
@@ -615,9 +639,15 @@ static void test_other_users(void **state) {
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-  const struct CMUnitTest tests[] = {
-      TEST(test_killed_at_random),    TEST(test_one_key_at_once),       TEST(test_turns),
-      TEST(test_entries_in_use_stay), TEST(test_leases_and_fork),       TEST(test_concurrent_collection),
-      TEST(test_strange_leases),      TEST(test_read_only_file_system), TEST(test_other_users)};
+  const struct CMUnitTest tests[] = {TEST(test_killed_at_random),
+                                     TEST(test_one_key_at_once),
+                                     TEST(test_turns),
+                                     TEST(test_entries_in_use_stay),
+                                     TEST(test_leases_and_fork),
+                                     TEST(test_concurrent_collection),
+                                     TEST(test_strange_leases),
+                                     TEST(test_descriptors_closed_by_the_program),
+                                     TEST(test_read_only_file_system),
+                                     TEST(test_other_users)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
