@@ -117,7 +117,7 @@ typedef struct qkv_counters {
   size_t size;
   uint64_t compiles;     /* compiler runs */
   uint64_t cache_hits;   /* kernels loaded from the cache */
-  uint64_t cache_errors; /* corrupt, foreign or unreadable entries; failed publications */
+  uint64_t cache_errors; /* corrupt, foreign, unreadable entries; failed publications (one where none can work) */
   uint64_t launches;
   uint64_t renders;      /* sources generated */
   uint64_t pack_hits;    /* kernels taken from packs */

@@ -280,8 +280,8 @@ static void end_process(pid_t child) {
   assert_int_equal(waitpid(child, &status, 0), child);
 }
 
-/* Who has the turn of one key keeps nobody from another; when he dies, also as the parent of a living child, or gives
- * it back, the next has it. */
+/* Who has the turn of one key keeps nobody from another. When he dies the next has it, and when he gives it back, though
+ * a child of his still has the descriptor. */
 static void test_turns(void **state) {
   (void)state;
   cache *c = open_in("");

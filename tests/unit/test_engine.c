@@ -44,13 +44,14 @@ static void count_warning(qkv_log_level level, const char *message, void *user) 
 
 static int begin(void **state) {
   (void)state;
-  static const char *const variables[] = {"QKV_DEVICE",      "QKV_CACHE_DIR", "QKV_TEMPLATE_PATH", "QKV_ARCH",
-                                          "QKV_DISABLE_JIT", "QKV_EMU_SEED",  "QKV_EMU_GRANULE"};
+  static const char *const variables[] = {"QKV_DEVICE",      "QKV_CACHE_DIR",   "QKV_TEMPLATE_PATH",
+                                          "QKV_ARCH",        "QKV_DISABLE_JIT", "QKV_EMU_SEED",
+                                          "QKV_EMU_GRANULE", "XDG_CACHE_HOME",  "QKV_CACHE_MAX_BYTES"};
   for (size_t n = 0; n < sizeof variables / sizeof *variables; n++)
     unsetenv(variables[n]);
   strcpy(root, "/tmp/qkv-engine-XXXXXX");
   warnings = 0;
-  return mkdtemp(root) ? 0 : -1;
+  return mkdtemp(root) && !setenv("HOME", root, 1) ? 0 : -1; /* nobody's own cache */
 }
 
 static int end(void **state) {

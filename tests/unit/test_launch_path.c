@@ -82,6 +82,7 @@ static int open_all(void **state) {
   *(void **)&pop_context = dlsym(stub, "cuCtxPopCurrent_v2");
   *(void **)&retain = dlsym(stub, "cuDevicePrimaryCtxRetain");
   o.device = "cuda";
+  o.cache_dir = QKV_BINARY_DIR "/launch_path_cache"; /* nobody's own cache */
   if (!calls || !capturing || !push_context || !pop_context || !retain || qkv_open(&o, &engine))
     return -1;
   o.debug_checks = 1;
@@ -325,6 +326,7 @@ static void debug_checks_name_the_fault(void **state) {
   qkv_engine *second;
   void *elsewhere;
   o.device = "cuda:1";
+  o.cache_dir = QKV_BINARY_DIR "/launch_path_cache"; /* nobody's own cache */
   need(qkv_open(&o, &second));
   need(qkv_alloc(second, sizeof host, &elsewhere));
   const served good = s;

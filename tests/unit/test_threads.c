@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "cuda_stub.h"
+#include "qkv_internal.h"
 #include "tiny_problem.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -63,14 +64,14 @@ static int end(void **state) {
   return system(command);
 }
 
-static qkv_engine *open_engine(const char *device, const char *arch) {
+static qkv_engine *open_engine(const char *where, const char *target) {
   qkv_options o = QKV_OPTIONS_INIT;
   qkv_engine *e;
-  o.device = device;
-  o.arch = arch;
+  o.device = where;
+  o.arch = target;
   o.cache_dir = root;
   if (qkv_open(&o, &e) != QKV_OK)
-    fail_msg("%s: %s", device, qkv_last_error(NULL));
+    fail_msg("%s: %s", where, qkv_last_error(NULL));
   return e;
 }
 
@@ -121,16 +122,49 @@ static uint64_t compiles_of(const qkv_engine *e) {
   return c.compiles;
 }
 
-/* 24 threads at once on one engine, asking for `kinds` kernels. */
+/* Keeps the compiler waiting in sources that hold the word, until open_gate. */
+static void close_gate(const char *word) {
+  char gate[128];
+  snprintf(gate, sizeof gate, "%s:%s/gate", word, root);
+  setenv("QKV_STUB_GATE", gate, 1);
+}
+
+static void open_gate(void) {
+  char path[128];
+  snprintf(path, sizeof path, "%s/gate", root);
+  FILE *f = fopen(path, "w");
+  if (f)
+    fclose(f);
+}
+
+/* Until so many threads compile something or wait for it; half a minute at most. */
+static void wait_for_users(qkv_engine *e, int count) {
+  for (int users = 0, waited = 0; users < count && waited < 30000; waited++) {
+    users = 0;
+    pthread_mutex_lock(&e->jobs_lock);
+    for (const build_job *job = e->jobs; job; job = job->next)
+      users += job->users;
+    pthread_mutex_unlock(&e->jobs_lock);
+    usleep(1000);
+  }
+}
+
+/* 24 threads at once on one engine, asking for `kinds` kernels, none of which is there before all have asked. */
 static void ask_for(int kinds) {
   static worker workers[THREADS];
+  char path[128];
   pthread_barrier_t barrier;
   pthread_barrier_init(&barrier, NULL, THREADS);
+  snprintf(path, sizeof path, "%s/gate", root);
+  unlink(path);
+  close_gate("qkv_params");
   qkv_engine *e = open_engine("cuda:0", NULL);
   for (int n = 0; n < THREADS; n++) {
     workers[n] = (worker){.engine = e, .variant = 100 * kinds + n % kinds, .start = &barrier};
     start(&workers[n]);
   }
+  wait_for_users(e, THREADS);
+  open_gate();
   for (int n = 0; n < THREADS; n++)
     finish(&workers[n]);
   if (compiles_of(e) != (uint64_t)kinds)
@@ -151,13 +185,13 @@ static void test_one_compile_per_key(void **state) {
 static void test_nobody_waits_for_another_kernel(void **state) {
   (void)state;
   static worker slow, same, quick;
-  char gate[128], waiting[160];
+  char word[16], waiting[160];
   qkv_engine *e = open_engine("cuda:0", NULL);
   slow = same = (worker){.engine = e, .variant = 7777};
   quick = (worker){.engine = e, .variant = 1};
-  snprintf(gate, sizeof gate, "%d:%s/gate", 1000 + slow.variant, root);
+  snprintf(word, sizeof word, "%d", 1000 + slow.variant);
   snprintf(waiting, sizeof waiting, "%s/gate.waiting", root);
-  setenv("QKV_STUB_GATE", gate, 1);
+  close_gate(word);
   start(&slow);
   for (int waited = 0; waited < 30000 && access(waiting, F_OK); waited++)
     usleep(1000);
@@ -169,13 +203,13 @@ static void test_nobody_waits_for_another_kernel(void **state) {
     for (int waited = 0; waited < 30000 && !__atomic_load_n(&quick.done, __ATOMIC_SEQ_CST); waited++)
       usleep(1000);
     if (!__atomic_load_n(&quick.done, __ATOMIC_SEQ_CST)) {
-      fclose(fopen(strchr(gate, ':') + 1, "w"));
+      open_gate();
       fail_msg("a kernel waits until another is compiled");
     }
     finish(&quick);
   }
   assert_int_equal(__atomic_load_n(&slow.done, __ATOMIC_SEQ_CST) | __atomic_load_n(&same.done, __ATOMIC_SEQ_CST), 0);
-  fclose(fopen(strchr(gate, ':') + 1, "w"));
+  open_gate();
   finish(&slow);
   finish(&same);
   assert_int_equal(compiles_of(e), 2);
@@ -248,12 +282,12 @@ static void test_fork_before_cuda(void **state) {
   (void)state;
   qkv_engine *e = open_engine("none", "sm_90a");
   char source[256];
-  qkv_spec *spec;
+  qkv_spec *loaded;
   qkv_build_report report = {.size = sizeof report};
   tiny_spec(source, 3);
-  assert_int_equal(qkv_spec_load(e, source, &spec), QKV_OK);
+  assert_int_equal(qkv_spec_load(e, source, &loaded), QKV_OK);
   for (int n = 0; n < 2; n++)
-    assert_int_equal(qkv_build(e, spec, NULL, &report), QKV_OK);
+    assert_int_equal(qkv_build(e, loaded, NULL, &report), QKV_OK);
   pid_t children[3];
   for (int n = 0; n < 3; n++) {
     children[n] = fork();
@@ -268,7 +302,7 @@ static void test_fork_before_cuda(void **state) {
   assert_int_equal(wrong, 0);
   qkv_string_free(report.notes);
   qkv_string_free(report.advisories);
-  qkv_spec_free(spec);
+  qkv_spec_free(loaded);
   qkv_close(e);
 }
 

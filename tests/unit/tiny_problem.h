@@ -86,7 +86,7 @@ TINY_UNUSED static int tiny_folder(char path[64], const char *name) {
 /* Prepares and runs the problem on an open engine. */
 TINY_UNUSED static void tiny_run_on(qkv_engine *e, int variant, tiny_result *r) {
   char source[256];
-  qkv_spec *spec = NULL;
+  qkv_spec *loaded = NULL;
   qkv_op *op = NULL;
   qkv_limits limits = QKV_LIMITS_INIT;
   limits.aligned_only = 1;
@@ -99,9 +99,9 @@ TINY_UNUSED static void tiny_run_on(qkv_engine *e, int variant, tiny_result *r) 
   if (strncmp(r->arch, "sm_8", 4)) /* another family, with axes of its own */
     limits.schedule = NULL;
   tiny_spec(source, variant);
-  r->status = qkv_spec_load(e, source, &spec);
+  r->status = qkv_spec_load(e, source, &loaded);
   if (r->status == QKV_OK)
-    r->status = qkv_prepare(e, spec, &limits, &op);
+    r->status = qkv_prepare(e, loaded, &limits, &op);
   if (r->status == QKV_OK)
     r->status = tiny_call(e, op, r->o);
   if (r->status != QKV_OK)
@@ -109,7 +109,7 @@ TINY_UNUSED static void tiny_run_on(qkv_engine *e, int variant, tiny_result *r) 
   r->counters.size = sizeof r->counters;
   qkv_get_counters(e, &r->counters);
   qkv_op_free(op);
-  qkv_spec_free(spec);
+  qkv_spec_free(loaded);
 }
 
 /* The same on an engine of its own. */
