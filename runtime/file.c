@@ -1,6 +1,7 @@
 /* file.c: see file.h. */
 #include "file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -101,13 +102,15 @@ int file_make_parents(const char *path) {
 
 /* ---- Writing ---- */
 
+#define TEMPORARY ".tmp-"
+
 /* PATH's folder/.tmp-PID-RANDOM, malloc'd; NULL when memory or randomness is out. */
 static char *temporary_name(const char *path) {
   uint64_t random[2];
   text name = {0};
   char *folder = folder_of(path);
   if (folder && getrandom(random, sizeof random, 0) == sizeof random)
-    text_printf(&name, "%s/.tmp-%ld-%016llx%016llx", folder, (long)getpid(), (unsigned long long)random[0],
+    text_printf(&name, "%s/" TEMPORARY "%ld-%016llx%016llx", folder, (long)getpid(), (unsigned long long)random[0],
                 (unsigned long long)random[1]);
   free(folder);
   if (name.failed)
@@ -155,6 +158,21 @@ static int write_beside(const char *path, bool keep, const void *bytes, size_t s
 
 int file_replace(const char *path, const void *bytes, size_t size) {
   return write_beside(path, true, bytes, size);
+}
+
+void file_sweep(const char *path) {
+  enum { OLD = 3600 };
+  char *folder = folder_of(path);
+  DIR *directory = folder ? opendir(folder) : NULL;
+  const int fd = directory ? dirfd(directory) : -1;
+  struct stat st;
+  for (const struct dirent *entry; directory && (entry = readdir(directory));)
+    if (!strncmp(entry->d_name, TEMPORARY, strlen(TEMPORARY)) &&
+        !fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) && time(NULL) - st.st_mtim.tv_sec > OLD)
+      unlinkat(fd, entry->d_name, 0);
+  if (directory)
+    closedir(directory);
+  free(folder);
 }
 
 int file_try_replace(const char *path) {

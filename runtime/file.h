@@ -14,6 +14,8 @@ int file_make_parents(const char *path);
 /* Replaces a file by these bytes: written to a temporary name beside it, synchronised, renamed. Others see the old file
  * or the new one; a failure leaves the old one and nothing else. */
 int file_replace(const char *path, const void *bytes, size_t size);
+/* Removes what writers that died an hour ago or earlier have left in the folder of this path. */
+void file_sweep(const char *path);
 /* Whether file_replace could work there: makes and removes an empty file beside it. */
 int file_try_replace(const char *path);
 /* Waits, for a few seconds at most, until nobody else holds the folder of this path. Returns what file_unlock takes; -1

@@ -327,8 +327,7 @@ typedef struct qkv_tuned_table {
   int here;            /* 2: measured on a GPU like the engine's; 1: a hint for it; 0: neither */
 } qkv_tuned_table;
 /* Calls visit for every entry of the given files, or, with files NULL, of all tables that the engine knows, in the
- * order of search; a nonzero return stops. visit must not call the engine. What is damaged is left out and said in the
- * log. */
+ * order of search; a nonzero return stops. What is damaged is left out and said in the log. */
 QKV_API qkv_status qkv_tuned_list(qkv_engine *engine, const char *const *files, int count,
                                   int (*visit)(const qkv_tuned_table *table, const qkv_tuned_entry *entry, void *user),
                                   void *user);
@@ -585,7 +584,10 @@ QKV_API qkv_status qkv_pool_get_info(qkv_pool *pool, qkv_pool_info *out);
  * schedule in the limits, and with len_q 0 or above 16, it also holds one of phase decode where the spec tells that
  * calls of few queries come: a workload has 1 to 16 queries; or it has no workloads, and layout.kv is padded or paged.
  * Such calls take it: those whose max_len_q (len_q of a dense q) is at most 16 and has at most 64 rows a KV head, or is
- * 1. Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it. */
+ * 1. Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it.
+ *
+ * Schedules are those of the limits or the spec; else, for aligned tensors, those of a table of measured ones that has an
+ * entry for this spec, GPU and maxima (docs/tuned-tables.md); else what the family takes by itself. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
 

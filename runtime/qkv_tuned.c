@@ -142,8 +142,10 @@ static void print_range(const candidates *list, const bucket *wanted, char out[R
   char from[BUCKET_TEXT], to[BUCKET_TEXT];
   bucket_print(&low, from);
   bucket_print(&high, to);
-  if (!any)
+  if (!any && wanted->decode)
     snprintf(out, RANGE_TEXT, "no entry has %lld rows", (long long)wanted->rows);
+  else if (!any)
+    snprintf(out, RANGE_TEXT, "it has bucket any alone");
   else
     snprintf(out, RANGE_TEXT, "%s%s%s", from, strcmp(from, to) ? " to " : "", strcmp(from, to) ? to : "");
 }

@@ -22,6 +22,15 @@ enum { MOST_FILES = 4096 };
 
 /* ---- Opening ---- */
 
+/* Recursive: a log callback or a visit may call the engine. */
+static void init_lock(pthread_mutex_t *lock) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
 /* A relative path means the folder of now, wherever the process goes later. */
 static void put_absolute(const char *path, text *out) {
   char *here = *path && *path != '/' ? getcwd(NULL, 0) : NULL;
@@ -36,7 +45,7 @@ tuned_store *tuned_open(const char *directory, const char *cache_directory) {
   text path = {0};
   if (!t)
     return NULL;
-  pthread_mutex_init(&t->lock, NULL);
+  init_lock(&t->lock);
   t->off = directory && !*directory;
   if (directory)
     put_absolute(directory, &path);

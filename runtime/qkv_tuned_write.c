@@ -99,6 +99,7 @@ static qkv_status merge_into(const char *path, const tuned_table *news, tuned_ru
   if (error)
     return error_set(QKV_IO, "%s: the folder cannot be made: %s", path, strerror(error));
   const int lock = file_lock_folder(path);
+  file_sweep(path);
   qkv_status status = read_file(path, &table, &bytes, &size, &absent);
   if (status == QKV_BAD_SPEC) {
     status = keep_damaged(path, bytes, size);

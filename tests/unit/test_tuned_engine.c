@@ -10,11 +10,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fault/filesystem.c"
@@ -255,6 +257,12 @@ static void buckets_decide(void **state) {
   expect_sizes(1, 1024, 512, NULL, "is outside of the tuned range");
   expect_sizes(1, 0, 1024, NULL, "no maxima of batch, len_q and len_k are declared");
   expect_sizes(1, 8, 1024, NULL, "no table has phase decode of this spec on emu");
+  qkv_spec *other = load(SPEC "outputs: [o, lse]\n");
+  const qkv_tuned_entry any = entry("prefill", 0, 0, 0, A);
+  const qkv_build_options declared = request(1, 1024, 1024);
+  need(qkv_tuned_write(engine, other, NULL, &any, 1, NULL));
+  expect(engine, other, &declared, NULL, "(it has bucket any alone)");
+  qkv_spec_free(other);
   assert_null(strstr(said(), "\n1 "));
   assert_non_null(strstr(said(), "2 subject: built-in default: bucket b8 q4096 k4096 is outside"));
 }
@@ -532,9 +540,10 @@ static void damaged_entries_are_skipped(void **state) {
   char *bytes = read_all(path_of("emu/subject.yaml"));
   static const struct {
     const char *from, *to, *words;
-  } rows[] = {{"      family: attention_forward_sm80\n", "", "tables[0].entries[0] lacks the key 'family'; it is skipped"},
-              {"schedule: tile_m=64", "schedule: \"tile_m=64", "not valid YAML"},
-              {"q: 1024, kv: 1024", "q: 8192, kv: 1024", "the entry's sizes are of bucket b1 q8192 k1024, not b1 q1024"}};
+  } rows[] = {
+      {"      family: attention_forward_sm80\n", "", "tables[0].entries[0] lacks the key 'family'; it is skipped"},
+      {"schedule: tile_m=64", "schedule: \"tile_m=64", "not valid YAML"},
+      {"q: 1024, kv: 1024", "q: 8192, kv: 1024", "the entry's sizes are of bucket b1 q8192 k1024, not b1 q1024"}};
   for (int n = 0; n < 3; n++) {
     char *damaged = replaced(bytes, rows[n].from, rows[n].to);
     write_all_of(path_of("emu/subject.yaml"), damaged);
@@ -636,12 +645,44 @@ static void failing_steps_lose_nothing(void **state) {
   free(before);
 }
 
+/* What a writer that was killed has left goes with the next one, once it is old. */
+static void leftovers_are_swept(void **state) {
+  (void)state;
+  const qkv_tuned_entry e = entry("prefill", 0, 0, 0, A);
+  struct timespec times[2] = {{.tv_sec = time(NULL) - 7200}, {.tv_sec = time(NULL) - 7200}};
+  write_table(&e, 1);
+  write_all_of(path_of("emu/.tmp-1-2"), "half of a");
+  write_all_of(path_of("emu/.tmp-3-4"), "half of a");
+  assert_int_equal(utimensat(AT_FDCWD, path_of("emu/.tmp-1-2"), times, 0), 0);
+  assert_int_equal(strangers(), 2);
+  write_table(&e, 1);
+  assert_int_equal(strangers(), 1); /* the other one may be being written */
+  assert_int_equal(access(path_of("emu/.tmp-3-4"), F_OK), 0);
+}
+
+/* More than a reader takes is not written. */
+static void tables_have_an_end(void **state) {
+  (void)state;
+  enum { MANY = 400 };
+  static qkv_tuned_entry entries[MANY];
+  for (int n = 0; n < MANY; n++)
+    entries[n] = entry("prefill", (int64_t)1 << (n % 20), (int64_t)1 << (n / 20), 1024, A);
+  write_table(entries, 200);
+  char *before = read_all(path_of("emu/subject.yaml"));
+  assert_int_equal(qkv_tuned_write(engine, subject, NULL, entries + 200, 200, NULL), QKV_IO);
+  assert_non_null(strstr(qkv_last_error(NULL), "emu/subject.yaml would be no table: "));
+  char *after = read_all(path_of("emu/subject.yaml"));
+  assert_string_equal(before, after);
+  free(before), free(after);
+}
+
 static void bad_entries_are_refused(void **state) {
   (void)state;
   const qkv_tuned_entry good = entry("prefill", 1, 1024, 1024, A);
   qkv_tuned_entry bad[10];
-  static const char *const words[] = {"size",   "prefill or decode", "family", "low <= seconds", "default_seconds",
-                                      "no text", "sizes from 1",      "has sizes but no workload", "1e-9", "phase"};
+  static const char *const words[] = {
+      "size",         "prefill or decode",         "family", "low <= seconds", "default_seconds", "no text",
+      "sizes from 1", "has sizes but no workload", "1e-9",   "phase"};
   for (int n = 0; n < 10; n++)
     bad[n] = good;
   bad[0].size = 0;
@@ -756,6 +797,7 @@ static int count_visits(const qkv_tuned_table *table, const qkv_tuned_entry *e, 
   assert_int_equal(table->here, 2);
   assert_non_null(strstr(table->notes, "clock: 1 MHz\n"));
   assert_non_null(e->schedule);
+  expect_sizes(1, 1024, 1024, A, "tuned"); /* a visit may ask */
   return ++*count == 2;
 }
 
@@ -833,6 +875,8 @@ int main(void) {
                                      TEST(later_versions_stay),
                                      TEST(folders_that_cannot_be_written),
                                      TEST(failing_steps_lose_nothing),
+                                     TEST(leftovers_are_swept),
+                                     TEST(tables_have_an_end),
                                      TEST(bad_entries_are_refused),
                                      TEST(other_specs_files_are_not_taken),
                                      TEST(writers_do_not_disturb),
