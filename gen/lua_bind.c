@@ -32,8 +32,8 @@ void binding_analyse(binding *b, arena *a) {
   }
   const expr *tested = b->residue.modulus ? b->residue.rest : b->spec->mask;
   b->mask_parts = expr_hoist(a, tested, b->spec->params, b->spec->nparams);
-  static const char *const walks[] = {
-      [MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map", [MASK_ELEMENTS] = "map"};
+  static const char *const walks[] = {[MASK_ROWS] = "intervals", [MASK_BOXES] = "boxes", [MASK_MAP] = "map",
+                                      [MASK_ELEMENTS] = "map"};
   const bool mapped = spec_is_dense(b->spec) && !b->residue.modulus;
   b->walk = mask_visits_range(&b->plan, mapped) ? NULL : walks[b->plan.form];
 }

@@ -42,23 +42,18 @@ static bool expects_few(const spec *s, const gen_request *request, char reason[D
   if (gen_is_decode(request))
     return snprintf(reason, DISPATCH_REASON, "at most %lld queries were declared", (long long)request->len_q), false;
   if (s->deterministic == DETERMINISTIC_BATCH)
-    return snprintf(reason, DISPATCH_REASON,
-                    "deterministic: batch: which kernel runs must not depend on how many "
-                    "queries others of the batch have"),
-           false;
+    return snprintf(reason, DISPATCH_REASON, "deterministic: batch: which kernel runs must not depend on how many "
+                                             "queries others of the batch have"), false;
   if (w)
     return snprintf(reason, DISPATCH_REASON, "workload %s has %lld quer%s", w->name, (long long)w->len_q,
-                    w->len_q == 1 ? "y" : "ies"),
-           true;
+                    w->len_q == 1 ? "y" : "ies"), true;
   if (s->nworkloads)
     return snprintf(reason, DISPATCH_REASON, "no workload has 1 to %lld queries", few), false;
   if (grows)
     return snprintf(reason, DISPATCH_REASON, "layout.kv: %s: keys are kept, and queries come one by one",
-                    spec_layout_name(s->layout_kv)),
-           true;
+                    spec_layout_name(s->layout_kv)), true;
   return snprintf(reason, DISPATCH_REASON, "layout.kv: %s, and no workload says that calls have 1 to %lld queries",
-                  spec_layout_name(s->layout_kv), few),
-         false;
+                  spec_layout_name(s->layout_kv), few), false;
 }
 
 bool dispatch_few_request(const spec *s, const gen_request *request, gen_request *few, char reason[DISPATCH_REASON]) {
