@@ -45,7 +45,8 @@ static __device__ __forceinline__ void load_$(load.name)(
   const unsigned full = shared + $(letter)_FULL + 8 * ring.stage();
   const int valid = view.len_k - tile * TILE_N - warp * OWN_KEYS; // of the warp's keys
   // Every lane finds where a key's row begins, once, and the others ask it.
-  const long long own = $(load.name)_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
+  const long long start = $(load.name)_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
+  const unsigned long long own = (unsigned long long)(p.$(load.tensor) + start);
   const int own_low = (int)own, own_high = (int)(own >> 32);
   const int first = lane / $(lanes), chunk = lane % $(lanes), line = (warp * OWN_KEYS + first) * $(dim)_ROW_BYTES;
   const unsigned to = shared + $(letter)_OFFSET + ring.stage() * $(letter)_BYTES + line;
@@ -53,9 +54,8 @@ static __device__ __forceinline__ void load_$(load.name)(
   mbar_wait(shared + $(letter)_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
 #pragma unroll
   for (int row = 0; row < OWN_KEYS; row += $(rows)) {
-    const long long start =
-        (long long)shuffle_i32(own_high, row + first) << 32 | (unsigned)shuffle_i32(own_low, row + first);
-    const unsigned short *from = p.$(load.tensor) + start + 8 * chunk;
+    const unsigned high = shuffle_i32(own_high, row + first), low = shuffle_i32(own_low, row + first);
+    const unsigned short *from = (const unsigned short *)((unsigned long long)high << 32 | low) + 8 * chunk;
     const unsigned at = to + row * $(dim)_ROW_BYTES + (swizzled ^ row * $(dim)_ROW_BYTES / 128 % $(lanes) << 4);
     const int bytes = row + first < valid ? 16 : 0;
     //% if not whole then

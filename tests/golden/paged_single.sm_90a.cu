@@ -602,7 +602,8 @@ static __device__ __forceinline__ void load_key(
   const unsigned full = shared + K_FULL + 8 * ring.stage();
   const int valid = view.len_k - tile * TILE_N - warp * OWN_KEYS; // of the warp's keys
   // Every lane finds where a key's row begins, once, and the others ask it.
-  const long long own = key_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
+  const long long start = key_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
+  const unsigned long long own = (unsigned long long)(p.k + start);
   const int own_low = (int)own, own_high = (int)(own >> 32);
   const int first = lane / 8, chunk = lane % 8, line = (warp * OWN_KEYS + first) * QK_ROW_BYTES;
   const unsigned to = shared + K_OFFSET + ring.stage() * K_BYTES + line;
@@ -610,9 +611,8 @@ static __device__ __forceinline__ void load_key(
   mbar_wait(shared + K_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
 #pragma unroll
   for (int row = 0; row < OWN_KEYS; row += 4) {
-    const long long start =
-        (long long)shuffle_i32(own_high, row + first) << 32 | (unsigned)shuffle_i32(own_low, row + first);
-    const unsigned short *from = p.k + start + 8 * chunk;
+    const unsigned high = shuffle_i32(own_high, row + first), low = shuffle_i32(own_low, row + first);
+    const unsigned short *from = (const unsigned short *)((unsigned long long)high << 32 | low) + 8 * chunk;
     const unsigned at = to + row * QK_ROW_BYTES + (swizzled ^ row * QK_ROW_BYTES / 128 % 8 << 4);
     const int bytes = row + first < valid ? 16 : 0;
 #pragma unroll
@@ -631,7 +631,8 @@ static __device__ __forceinline__ void load_value(
   const unsigned full = shared + V_FULL + 8 * ring.stage();
   const int valid = view.len_k - tile * TILE_N - warp * OWN_KEYS; // of the warp's keys
   // Every lane finds where a key's row begins, once, and the others ask it.
-  const long long own = value_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
+  const long long start = value_row_of_page(p, page, tile * TILE_N + own_key(warp, lane), head);
+  const unsigned long long own = (unsigned long long)(p.v + start);
   const int own_low = (int)own, own_high = (int)(own >> 32);
   const int first = lane / 8, chunk = lane % 8, line = (warp * OWN_KEYS + first) * V_ROW_BYTES;
   const unsigned to = shared + V_OFFSET + ring.stage() * V_BYTES + line;
@@ -639,9 +640,8 @@ static __device__ __forceinline__ void load_value(
   mbar_wait(shared + V_EMPTY + 8 * ring.stage(), ring.parity() ^ 1);
 #pragma unroll
   for (int row = 0; row < OWN_KEYS; row += 4) {
-    const long long start =
-        (long long)shuffle_i32(own_high, row + first) << 32 | (unsigned)shuffle_i32(own_low, row + first);
-    const unsigned short *from = p.v + start + 8 * chunk;
+    const unsigned high = shuffle_i32(own_high, row + first), low = shuffle_i32(own_low, row + first);
+    const unsigned short *from = (const unsigned short *)((unsigned long long)high << 32 | low) + 8 * chunk;
     const unsigned at = to + row * V_ROW_BYTES + (swizzled ^ row * V_ROW_BYTES / 128 % 8 << 4);
     const int bytes = row + first < valid ? 16 : 0;
 #pragma unroll
