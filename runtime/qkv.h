@@ -856,7 +856,8 @@ typedef struct qkv_measure_options {
 
 /* Seconds of a call as a stream of calls sees it. A sample is a CUDA graph of several calls, timed as a whole with
  * events, so that neither the host nor the distance between launches counts; contestants take turns sample by sample,
- * every other round in the opposite order, so that differences between them can be taken pair by pair. All are ops of
+ * every other round in the opposite order, so that differences between them can be taken pair by pair. The first call of a
+ * sample plans; those behind it reuse that (reuse_plan), where workspace, params, lengths and shapes are the same. All are ops of
  * one engine. Allocates, captures on a stream of its own, waits for `stream`: QKV_CAPTURING while that is captured. On emu:
  * wall time of the emulation, call by call. What a contestant got before a failure is in its `samples`. */
 QKV_API qkv_status qkv_measure(qkv_contestant *contestants, int count, qkv_stream stream,

@@ -14,6 +14,10 @@
 /* Seconds of warm-up of a candidate at most, and of the first one on a workload, whose clocks may have been asleep. */
 #define WARM_UP 0.05
 #define FIRST_WARM_UP 1.5
+/* The same of a candidate by itself, whose one sample only tells whether it is worth more. */
+#define WARM_UP_ALONE 0.01
+/* Times the fastest one's sample: slower ones are out. Clocks differ by less. */
+#define FAR_BEHIND 1.5
 /* Of a group's time, what may be gone before the final. */
 #define RACE_SHARE 0.7
 
@@ -242,26 +246,37 @@ static void add_racer(const tune_group *g, int w, field *f, int candidate) {
     f->candidates[f->count++] = candidate;
 }
 
-/* Everyone by himself, the incumbent first. Leaves in the field who has samples. */
+/* Everyone by himself for a sample, the incumbent first, so that one that hangs or crashes costs only itself; then those
+ * that are not far behind in turns, since a GPU that had a moment's rest runs at other clocks than one that had none.
+ * Leaves in the field who has samples. */
 static void first_round(search *s, int w, field *f) {
   tune_group *g = s->group;
-  const int samples = s->settings->amount.first_samples;
   field all = {0};
   add_racer(g, w, &all, g->choices[w].incumbent);
   add_racer(g, w, &all, g->choices[w].default_candidate);
   for (int n = 0; n < g->count; n++)
     if (g->candidates[n].on[w].wanted)
       add_racer(g, w, &all, n);
-  f->taken = samples;
-  f->seconds = calloc((size_t)all.count * (size_t)samples + 1, sizeof *f->seconds);
-  for (int n = 0; n < all.count && f->seconds; n++) {
+  double fastest = INFINITY;
+  for (int n = 0; n < all.count; n++) {
     report_step(g, g->workloads[w].name, n, all.count, s->done + 0.25 * n / all.count / g->nworkloads);
     if (n > 1 && late(s->race_deadline))
       break;
-    const double warm_up = n ? WARM_UP : FIRST_WARM_UP;
-    if (time_alone(s, w, all.candidates[n], samples, warm_up, f->seconds + (long)f->count * samples))
-      f->candidates[f->count++] = all.candidates[n];
+    double seconds;
+    if (!time_alone(s, w, all.candidates[n], 1, n ? WARM_UP_ALONE : FIRST_WARM_UP, &seconds))
+      continue;
+    f->candidates[f->count++] = all.candidates[n];
+    fastest = fmin(fastest, seconds);
   }
+  int kept = 0;
+  for (int n = 0; n < f->count; n++)
+    if (f->candidates[n] == g->choices[w].incumbent || f->candidates[n] == g->choices[w].default_candidate ||
+        s->settings->emulated || g->candidates[f->candidates[n]].on[w].seconds <= FAR_BEHIND * fastest)
+      f->candidates[kept++] = f->candidates[n];
+  f->count = kept;
+  f->taken = s->settings->amount.first_samples;
+  if (!time_turns(s, w, f, s->settings->amount.sample_seconds / 2))
+    f->count = 0;
 }
 
 /* Halves the field by its samples. */
