@@ -101,7 +101,7 @@ return {
     if #lanes == 0 then lanes = {2} end
     for tiles = 1, effort == 0 and 1 or 3 do sizes[tiles] = math.min(ceil_div(rows, tiles), 8) end
     if effort == 0 then
-      return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8}, blocks = {1, 2}}}
+      return {{tile_m = sizes, lanes = lanes, keys = {2, 4, 8}, blocks = {1, 2}}, {warps = {4, 16}}}
     end
     if effort == 1 then
       return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8, 16}, blocks = {1, 2, 3},
@@ -119,11 +119,11 @@ return {
       unit = "fma", tile_m = s.tile_m, tile_n = m.tile_n, blocks = s.blocks, dim_qk = v.dim_qk, dim_v = v.dim_v,
       shared = false, in_flight = 1.3 * s.warps * slice,
       chain = 700 + 12 * s.keys * (s.tile_m + 1) * (m.k_steps + m.v_steps),
-      workers = s.warps, reach = 0.995, exponentials = s.lanes * (1 + s.lanes / 16),
+      workers = s.warps, reach = v.layout_kv == "paged" and 0.93 or 0.995, exponentials = s.lanes * (1 + s.lanes / 16),
     })
     -- Conversions beside the products; lanes without a chunk idle.
     local filled = (m.k_chunks + m.v_chunks) / (s.lanes * (m.k_steps + m.v_steps))
-    c.flops = c.flops * (1 + 1.5 / s.tile_m) / filled * (1 + 0.03 * spills)
+    c.flops = (c.flops or 0) * (1 + 1.5 / s.tile_m) / filled * (1 + 0.03 * spills)
     return c
   end,
 

@@ -110,8 +110,7 @@ return {
     for row_warps = 1, most do
       if effort == 0 then
         if row_warps == most then
-          add(row_warps, {1, 2, 4, 8, 12}, {tile_n = {16, 32}, stages = {2, 3, 4}})
-          add(row_warps, {4, 8}, {together = split.side_by_side(v)})
+          add(row_warps, {2, 4, 8}, {tile_n = {16, 32}, stages = {2, 4}})
         end
       elseif effort == 1 then
         add(row_warps, {1, 2, 4, 8, 12}, {tile_n = {16, 32}, stages = {2, 3, 4, 6}, blocks = {1, 2},
@@ -131,7 +130,7 @@ return {
       unit = "mma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = s.blocks, dim_qk = m.dim_qk, dim_v = v.dim_v,
       shared = true, in_flight = groups * (s.stages - 1) * (m.k_bytes + m.v_bytes),
       chain = (500 + 250 * m.row_tiles + (m.bytes and 400 or 0)) * (0.5 + s.tile_n / 32), workers = groups,
-      exponentials = 1, reach = m.bytes and 0.9 or 0.93,
+      exponentials = 1, reach = (m.bytes and 0.92 or 0.96) * (v.layout_kv == "paged" and 0.95 or 1),
     })
   end,
 

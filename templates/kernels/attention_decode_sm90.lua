@@ -128,8 +128,10 @@ return {
     for tiles = 1, effort == 0 and 2 or 4 do sizes[tiles] = math.min(round_up(ceil_div(rows, tiles), 8), 128) end
     local function add(axes) list[#list + 1] = axes end
     if effort == 0 then
-      add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2}, stages = {4, 6}}
-      add{tile_m = sizes, together = split.side_by_side(v)}
+      add{tile_m = sizes, tile_n = {64}, warpgroups = {1, 2}, stages = {4, 6}}
+      add{tile_m = sizes, tile_n = {128}, warpgroups = {1, 2}, stages = {3}}
+      add{warpgroups = {3}}
+      add{split = split.few_lengths(v)}
     elseif effort == 1 then
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8},
           together = split.side_by_side(v)}
@@ -143,7 +145,7 @@ return {
 
   cost = function(v, s)
     local m = layout(v, s)
-    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.97) or 1
+    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.96) or 1
     return cost.split(v, s, {
       unit = "wgmma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = 1, dim_qk = round_up(v.dim_qk, 64),
       dim_v = round_up(v.dim_v, 64), shared = true, in_flight = m.in_flight * (m.k_bytes + m.v_bytes) / 2,

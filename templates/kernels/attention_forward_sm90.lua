@@ -122,7 +122,7 @@ local function overlap(v, s, is_uneven)
 end
 
 -- Time of the fullest SM over the mean. Rows that see different numbers of keys are even by tickets, the longest first;
--- fixed shares of them are the less even the more they differ, but of short sequences.
+-- fixed shares of them are the less even the more they differ, but of short sequences, and where neighbours are alike.
 local function waves(v, s, seen, items)
   local rounds = cost.rounds(items / s.cluster)
   local mean = seen.tiles / seen.rows
@@ -131,7 +131,8 @@ local function waves(v, s, seen, items)
   if seen.spread < 0.02 then return rounds end
   if s.scheduler >= 2 and s.l2_mib > 0 then return math.max(longest, 1 + 0.2 * mean / share) end
   if s.scheduler ~= 1 then return math.max(longest, 1 + 0.6 * seen.most / share) end
-  local worst = workload.len_q <= 1024 and 0.06 or math.max(v.dim_qk, v.dim_v) <= 64 and 0.15 or 0.4 -- of a causal mask
+  local worst = (workload.len_q <= 1024 or has_even_rows()) and 0.06 or -- of a causal mask
+    math.max(v.dim_qk, v.dim_v) <= 64 and 0.15 or 0.4
   return math.max(longest, rounds * (1 + worst * math.min(seen.spread / 0.5, 1) ^ 2))
 end
 
@@ -269,10 +270,12 @@ return {
   end,
 
   -- Tiles and warpgroups first, which decide most; then in which order the rows come, and what runs beside what. Room
-  -- for a larger tile or ring comes from one place for Q instead of two, and from O that leaves through Q's.
+  -- for a larger tile or ring comes from one place for Q instead of two, and from O that leaves through Q's. With
+  -- little effort no two differ only in what is within the noise as a rule.
   space = function(v, arch, request, effort)
     local list = {}
     local function add(axes) list[#list + 1] = axes end
+    local dim = math.max(v.dim_qk, v.dim_v)
     local packs = v.group > 1 and not mask.dilation and {0, 1} or {0}
     local rooms = {{q_buffers = {2}, o_buffer = {1}}, {q_buffers = {1}, o_buffer = {0}}}
     local turns = mask.walk and {{2, 16}} or {{1, 0}, {2, 16}} -- scheduler and l2_mib
@@ -281,29 +284,35 @@ return {
     local function add_tiles(axes, warpgroups, rooms)
       for _, w in ipairs(warpgroups) do
         for _, room in ipairs(rooms) do
-          local product = {warpgroups = {w}, order = w > 1 and (axes.order or {0, 1}) or {0}, loaders = ring}
-          for axis, values in pairs(room) do product[axis] = values end
-          for axis, values in pairs(axes) do product[axis] = product[axis] or values end
+          local product = {warpgroups = {w}, loaders = ring}
+          for _, more in ipairs{room, axes} do
+            for axis, values in pairs(more) do product[axis] = values end
+          end
+          if w == 1 then product.order = {0} end
           add(product)
         end
       end
     end
     if effort == 0 then
-      add_tiles({tile_n = {64, 96, 128}}, {1, 2, 3}, {{}})
+      add_tiles({tile_n = dim > 192 and {48, 64, 80} or {64, 96, 128}}, {1, 2, 3}, {{}})
+      if dim > 128 and dim <= 192 then add{tile_n = {64}, q_buffers = {2}, o_buffer = {1}} end
+      add{order = {0, 1}}
       for _, turn in ipairs(turns) do add{scheduler = {turn[1]}, l2_mib = {turn[2]}, pack = packs, carry = {0, 1}} end
     elseif effort == 1 then
       for _, turn in ipairs(turns) do
-        add_tiles({tile_n = {48, 64, 80, 96, 112, 128, 144, 160, 176}, stages = {2, 3}, pack = packs,
+        add_tiles({tile_n = {48, 64, 80, 96, 112, 128, 144, 160, 176}, stages = {2, 3}, pack = packs, order = {0, 1},
                    scheduler = {turn[1]}, l2_mib = {turn[2]}}, {1, 2, 3}, rooms)
       end
       add{scheduler = {1, 2, 3}, l2_mib = {0, 8, 16, 32}, order = {0, 1}, carry = {0, 1}, pack = packs}
     else
       for _, turn in ipairs(turns) do
         add_tiles({tile_n = {32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192}, stages = {2, 3, 4}, pack = packs,
-                   carry = {0, 1}, q_registers = {0, 1}, scheduler = {turn[1]}, l2_mib = {turn[2]}}, {1, 2, 3}, rooms)
+                   order = {0, 1}, carry = {0, 1}, q_registers = {0, 1}, scheduler = {turn[1]}, l2_mib = {turn[2]}},
+                  {1, 2, 3}, rooms)
       end
-      add_tiles({scheduler = {1, 2, 3}, l2_mib = {0, 4, 8, 16, 32}, carry = {0, 1}, pack = packs}, {1, 2, 3}, rooms)
-      add_tiles({tile_n = {96, 128, 160, 192, 224}, p_shared = {1}, pack = packs}, {2, 3}, rooms)
+      add_tiles({scheduler = {1, 2, 3}, l2_mib = {0, 4, 8, 16, 32}, carry = {0, 1}, pack = packs, order = {0, 1}},
+                {1, 2, 3}, rooms)
+      add_tiles({tile_n = {96, 128, 160, 192, 224}, p_shared = {1}, pack = packs, order = {0, 1}}, {2, 3}, rooms)
       add{rescale = {0, 1}, overlap = {0, 1, 2}, order = {0, 1}, cluster = {1, 2}, pack = packs}
       add_tiles({scheduler = {0}, l2_mib = {0}, q_buffers = {1}, tile_n = {64, 96, 128}, pack = packs}, {1, 2, 3}, {{}})
     end
@@ -333,7 +342,7 @@ return {
     -- Of a tile of rows: the first product and the last softmax run beside nothing; Q comes and O leaves.
     local alone = pairs * (dims / 2048 + 1 / 16) * (s.warpgroups == 3 and 0.67 or 1)
     local item_cycles = alone + (s.q_buffers == 1 and s.q_registers == 0 and 1500 + m.q_bytes / 32 or 0) +
-      (m.alias and 1500 + m.q_bytes / 32 or 0) + (s.q_registers == 1 and 2000 or 0) + (s.scheduler ~= 1 and 600 or 0)
+      (m.alias and 1500 + m.q_bytes / 32 or 0) + (s.q_registers == 1 and 1000 or 0) + (s.scheduler ~= 1 and 600 or 0)
     if s.carry == 1 then item_cycles = item_cycles + (s.scheduler == 1 and -0.25 * alone or 600) end
     if m.packed then -- heads of one tile do not follow each other; of uneven rows that evens out
       step_cycles = step_cycles + (seen.masked < 0.05 * seen.tiles and 0.015 or dims <= 128 and -0.05 or -0.03) *
@@ -350,7 +359,7 @@ return {
       memory_bytes = (keys * passes(v, s, seen) + cost.row_bytes(v)) / 0.95,
       in_flight = blocks * (s.stages * (m.k_bytes + m.v_bytes)),
       overlap = parallel,
-      overhead = steps * step_cycles + seen.masked * heads * 700 + items * item_cycles,
+      overhead = steps * step_cycles + seen.masked * heads * 300 + items * item_cycles,
       waves = waves(v, s, seen, items),
       latency = seen.most * (alone + 600) + 3000,
       fixed = cost.start + 0.5e-6 + (s.scheduler >= 2 and cost.zeroing or 0) +

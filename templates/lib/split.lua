@@ -66,8 +66,8 @@ function split.together(v)
   return v.heads_kv % 4 == 0 and 4 or v.heads_kv % 2 == 0 and 2 or 1
 end
 
--- What a tuner tries: KV heads side by side, and keys that a row's are split every so many of. Where results must not
--- depend on the other sequences the spec says how, and the default has it.
+-- What a tuner tries: KV heads side by side; after how many keys a row's are split, which must be the same whatever the
+-- other sequences are where results must not depend on these. One length that only splits long rows saves merging.
 function split.side_by_side(v)
   local most, list = split.together(v), {}
   for _, heads in ipairs{1, 2, 4} do
@@ -75,6 +75,7 @@ function split.side_by_side(v)
   end
   return list
 end
+function split.few_lengths(v) return v.deterministic == "batch" and {1024, 4096} or {0, 4096} end
 function split.lengths(v)
   return v.deterministic == "batch" and {512, 1024, 2048, 4096} or {0, 512, 1024, 2048, 4096}
 end
