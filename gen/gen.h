@@ -17,15 +17,15 @@ enum { GEN_DECODE_LEN_Q = 16 }; /* up to so many declared queries an entry the p
 
 /* What to generate. Zero-initialise; NULL means the default. */
 typedef struct gen_request {
-  const arch *arch;     /* default: sm_80 */
-  const char *family;   /* by name; NULL: the first one that supports the variant */
-  const char *phase;    /* "prefill", "decode", "append" or "merge"; NULL: what len_q says, or a named family has */
-  bool dedicated;       /* only families that have no other phase */
-  const char *schedule; /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
-  bool unaligned;       /* the kernel for tensors without 16-byte alignment */
-  int64_t batch;        /* declared maximum of batch entries; 0: none. Default schedules may follow it */
-  int64_t len_q;        /* the same of queries an entry */
-  int64_t len_k;        /* the same of keys; only tables of schedules go by it */
+  const arch *arch;          /* default: sm_80 */
+  const char *family;        /* by name; NULL: the first one that supports the variant */
+  const char *phase;         /* "prefill", "decode", "append" or "merge"; NULL: what len_q says, or a named family has */
+  bool dedicated;            /* only families that have no other phase */
+  const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
+  bool unaligned;            /* the kernel for tensors without 16-byte alignment */
+  int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */
+  int64_t len_q;             /* the same of queries an entry */
+  int64_t len_k;             /* the same of keys; only tables of schedules go by it */
   const char *template_path; /* directory that overrides built-in templates */
   unsigned *reads;           /* NULL, or receives GEN_READ_* in addition to what it has, after a failure, too */
 } gen_request;

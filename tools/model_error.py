@@ -3,7 +3,8 @@
 
     QKVC=build/qkvc tools/model_error.py [--arch sm_90a] [--rows] FILE.csv...
 
-Reads three kinds of CSV files:
+Reads four kinds of CSV files:
+  of qkvc tune --csv   in the root of the sources, where the specs are
   landscapes   columns spec (a path), family, batch, len_q, len_k, schedule, seconds; perhaps phase. Several schedules
                of one workload tell where the best of them stands in the model's order.
   of tools/bench_attention.py   the rows of qkv with a schedule
