@@ -1,4 +1,4 @@
-/* file.h: small files, read and written as a whole. Errors are errno values, 0 for none. */
+/* file.h: files, read and written as a whole. Errors are errno values, 0 for none. */
 #ifndef RUNTIME_FILE_H
 #define RUNTIME_FILE_H
 

@@ -3,15 +3,13 @@
 #include "pack.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "file.h"
 #include "pack_format.h"
 
 struct pack {
@@ -134,43 +132,13 @@ pack_status pack_open_memory(const void *bytes, size_t size, const char *name, p
   return PACK_OK;
 }
 
-/* The whole of an open file: malloc'd, NULL with errno. */
-static void *read_whole(int fd, size_t *size) {
-  struct stat st;
-  if (fstat(fd, &st))
-    return NULL;
-  if (!S_ISREG(st.st_mode)) {
-    errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
-    return NULL;
-  }
-  *size = (size_t)st.st_size;
-  unsigned char *bytes = malloc(*size ? *size : 1);
-  for (size_t done = 0; bytes && done < *size;) {
-    ssize_t n = read(fd, bytes + done, *size - done);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0) {
-      const int error = n < 0 ? errno : EIO; /* shorter than fstat said */
-      free(bytes);
-      errno = error;
-      return NULL;
-    }
-    done += (size_t)n;
-  }
-  return bytes;
-}
-
 pack_status pack_open_file(const char *path, pack **out, text *why) {
   *out = NULL;
-  /* O_NONBLOCK: a pipe with that name must not make anyone wait. */
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  size_t size = 0;
-  void *bytes = fd < 0 ? NULL : read_whole(fd, &size);
-  const int error = errno;
-  if (fd >= 0)
-    close(fd);
-  if (!bytes) {
-    text_printf(why, "pack %s: cannot be read: %s", path, strerror(error));
+  char *bytes;
+  size_t size;
+  const int error = file_read(path, SIZE_MAX - 1, &bytes, &size);
+  if (error) {
+    text_printf(why, "pack %s: cannot be read: %s", path, error == EINVAL ? "it is no plain file" : strerror(error));
     return error == ENOMEM ? PACK_NO_MEMORY : PACK_IO;
   }
   pack_status status = pack_open_memory(bytes, size, path, out, why);

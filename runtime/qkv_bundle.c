@@ -1,11 +1,8 @@
 /* qkv_bundle.c: makes packs: everything that qkv_prepare would do for a spec, for any architecture, into records. */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "file.h"
 #include "qkv_tuned_internal.h"
 
 struct qkv_bundle {
@@ -283,41 +280,6 @@ qkv_status qkv_bundle_bytes(qkv_bundle *b, const void **bytes, size_t *size) {
   return *bytes ? QKV_OK : error_set(QKV_OUT_OF_MEMORY, "out of memory");
 }
 
-static int write_all(int fd, const char *from, size_t size) {
-  while (size) {
-    ssize_t n = write(fd, from, size);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0)
-      return errno ? errno : EIO;
-    from += n;
-    size -= (size_t)n;
-  }
-  return 0;
-}
-
-/* 0 or an errno. A new file takes the place of the old one at once, so that who reads the old one goes on. */
-static int replace_file(const char *path, const void *bytes, size_t size) {
-  text temporary = {0};
-  text_printf(&temporary, "%s.tmp-%ld", path, (long)getpid());
-  if (temporary.failed)
-    return ENOMEM;
-  int fd = open(temporary.bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  int error = fd < 0 ? errno : write_all(fd, bytes, size);
-  if (fd >= 0) {
-    if (!error && fsync(fd))
-      error = errno;
-    if (close(fd) && !error)
-      error = errno;
-    if (!error && rename(temporary.bytes, path))
-      error = errno;
-    if (error)
-      unlink(temporary.bytes);
-  }
-  text_free(&temporary);
-  return error;
-}
-
 qkv_status qkv_bundle_write(qkv_bundle *b, const char *path) {
   const void *bytes;
   size_t size;
@@ -326,6 +288,6 @@ qkv_status qkv_bundle_write(qkv_bundle *b, const char *path) {
   qkv_status status = qkv_bundle_bytes(b, &bytes, &size);
   if (status != QKV_OK)
     return status;
-  const int error = replace_file(path, bytes, size);
+  const int error = file_replace(path, bytes, size);
   return error ? error_set(QKV_IO, "pack %s: cannot be written: %s", path, strerror(error)) : QKV_OK;
 }

@@ -22,7 +22,7 @@ static const cli_option options[] = {
     {"limits", 0, CLI_LIST, &limits_list, "K=N,...",
      "also for these limits of qkv_prepare: batch, len_q, len_k; may be given again"},
     {"phase", 0, CLI_TEXT, &phases, "LIST",
-     "of both (calls of many and of few queries), prefill, decode, append, merge; default: those the spec has"},
+     "both (many and few queries), prefill, decode, append, merge; default: what the spec has"},
     {"family", 0, CLI_TEXT, &family, "NAME", "as in limits.family"},
     {"schedule", 0, CLI_TEXT, &schedule, "K=V,...", "as in limits.schedule"},
     {"aligned-only", 0, CLI_FLAG, &aligned_only, NULL, "leave out the kernels for unaligned tensors"},
