@@ -475,6 +475,28 @@ static void few_queries_take_few_rows(void **state) {
   }
 }
 
+/* Pages of any size come to Hopper's family: by boxes where they hold whole ones, else row by row. */
+static void pages_of_any_size_come_to_hopper(void **state) {
+  (void)state;
+  static const int dims[] = {64, 128, 256};
+  for (int page = 1; page <= 256; page += page < 18 ? 1 : 17)
+    for (int d = 0; d < 3; d++) {
+      char source[256];
+      snprintf(source, sizeof source,
+               "qkvc: 1\nname: n\nattention: {heads: {q: 8, kv: 2}, dim: %d, dtype: bf16, mask: causal}\n"
+               "layout: {q: ragged, kv: {paged: {page: %d}}}\n",
+               dims[d], page);
+      spec *s = fixture_spec(source);
+      const gen_request request = {.arch = arch_find("sm_90a"), .phase = "prefill"};
+      gen_kernel *k = render(s, &request);
+      const bool boxes = strstr(k->source.bytes, "&p.k_map") != NULL;
+      if (strcmp(k->manifest.family, "attention_forward_sm90") != 0 || boxes != (page % 8 == 0))
+        fail_msg("dim %d, pages of %d: %s, by %s", dims[d], page, k->manifest.family, boxes ? "boxes" : "rows");
+      gen_kernel_free(k);
+      spec_free(s);
+    }
+}
+
 /* An order is counted where bounds give none, the maxima are declared that its size follows from, and it pays. */
 static void orders_are_counted_where_masks_give_none(void **state) {
   (void)state;
@@ -554,6 +576,7 @@ int main(void) {
       cmocka_unit_test(legal_schedules_render),
       cmocka_unit_test(every_zoo_like_spec_has_a_schedule_everywhere),
       cmocka_unit_test(few_queries_take_few_rows),
+      cmocka_unit_test(pages_of_any_size_come_to_hopper),
       cmocka_unit_test(orders_are_counted_where_masks_give_none),
       cmocka_unit_test(rendering_takes_milliseconds),
   };
