@@ -125,7 +125,7 @@ static float expected_sum(int size, int block, int t, int i) {
 static void test_exchange_is_right(void **state) {
   (void)state;
   for (int size = 1; size <= 16; size *= 2)
-    for (int seed = 0; seed < (size < 8 ? 40 : 4); seed++) {
+    for (int seed = 0; seed < (size < 8 ? 20 : 3); seed++) {
       if (exchange((uint64_t)seed, size, 0))
         fail_msg("clusters of %d, seed %d: %s", size, seed, error_message());
       for (int at = 0; at < (size < 16 ? 2 * size : size) * LANES * FLOATS; at++) {
