@@ -25,7 +25,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=2,tile_n=128,stages=2,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1,loaders=1
+//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1,loaders=1,copies=0
 // resources: 229512 bytes of shared memory, 384 threads, about 168 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  65536   2 x 128 rows of 2 x 128 bytes, swizzled

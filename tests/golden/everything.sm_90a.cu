@@ -30,7 +30,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=3,tile_n=128,stages=2,order=1,overlap=1,rescale=0,slack=8,q_buffers=1,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1,loaders=1
+//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1,loaders=1,copies=0
 // resources: 229456 bytes of shared memory, 512 threads, about 128 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  49152   1 x 192 rows of 2 x 128 bytes, swizzled

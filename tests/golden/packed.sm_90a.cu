@@ -25,7 +25,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=1,tile_n=32,stages=2,order=1,overlap=1,rescale=0,slack=8,q_buffers=1,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=0,store=1,scheduler=0,l2_mib=0,pack=1,cluster=1,loaders=1
+//   carry=0,o_buffer=0,store=1,scheduler=0,l2_mib=0,pack=1,cluster=1,loaders=1,copies=0
 // resources: 24656 bytes of shared memory, 256 threads, about 255 registers a thread
 // shared memory, bytes:
 //   Q, later O      0 ..   8192   1 x 64 rows of 1 x 128 bytes, swizzled

@@ -28,7 +28,7 @@
 // outputs: [o, lse]
 // deterministic: false
 //
-// schedule: tile_m=16,tile_n=16,warps=8,row_warps=1,stages=3,slack=8,blocks=1,split=0,together=2
+// schedule: tile_m=16,tile_n=16,warps=8,row_warps=1,stages=3,slack=8,blocks=1,split=0,together=2,merge=0
 // resources: 128512 bytes of shared memory, 256 threads, about 104 registers a thread
 // shared memory, bytes:
 //   K and V      0 .. 110592   8 x 3 x 16 rows of 72 and 72 elements
@@ -354,13 +354,6 @@ struct work_item {
   unsigned unit;    // number of the first slice, among those of all work
 };
 
-// The slices that a team of TOGETHER blocks works on, by number. Each block has a KV head of its own, so that a key's
-// rows of these heads, which are neighbours in memory, are read at about the same time.
-struct block_share {
-  unsigned begin, end;
-  unsigned units, teams; // slices of all; teams that have a share
-};
-
 static __device__ __forceinline__ unsigned row_blocks(const qkv_params &p) {
   return (p.len_q * GROUP + TILE_M - 1) / TILE_M;
 }
@@ -383,6 +376,20 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
   work.slices = work.row_begin < view.len_q * GROUP ? max(work.tiles.end - work.tiles.begin, 1) : 0;
   return work;
 }
+
+// The slices of one work that a block takes at a time, before its warps' results are merged.
+struct work_segment {
+  work_item work;
+  int begin, end; // slices
+  unsigned next;  // the slice after it
+};
+
+// The slices that a team of TOGETHER blocks works on, by number. Each block has a KV head of its own, so that a key's
+// rows of these heads, which are neighbours in memory, are read at about the same time.
+struct block_share {
+  unsigned begin, end;
+  unsigned units, teams; // slices of all; teams that have a share
+};
 
 // The next one that has a slice. There must be one.
 static __device__ __forceinline__ work_item next_work(const qkv_params &p, work_item work) {
@@ -427,9 +434,9 @@ static __device__ __forceinline__ unsigned count_teams(const qkv_params &p, unsi
   return min(places, (units + KEY_WARPS - 1) / KEY_WARPS);
 }
 
-// All lanes of a warp.
-static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
-  const unsigned team = blockIdx.x / TOGETHER, places = gridDim.x / TOGETHER;
+// The share of a team. All lanes of a warp.
+static __device__ __forceinline__ block_share share_of_team(const qkv_params &p, unsigned team, int lane) {
+  const unsigned places = gridDim.x / TOGETHER;
   block_share share;
   share.units = count_all(p, lane);
   share.teams = count_teams(p, places, share.units);
@@ -437,6 +444,9 @@ static __device__ __forceinline__ block_share share_of_block(const qkv_params &p
   share.begin = works ? share_begin(team, share) : 0;
   share.end = works ? share_begin(team + 1, share) : 0;
   return share;
+}
+static __device__ __forceinline__ block_share share_of_block(const qkv_params &p, int lane) {
+  return share_of_team(p, blockIdx.x / TOGETHER, lane);
 }
 
 // The work that slice `unit` belongs to. All lanes of a warp.
@@ -465,13 +475,6 @@ static __device__ __forceinline__ work_item find_work(const qkv_params &p, unsig
   return work;
 }
 
-// The slices of one work that a block takes at a time, before its warps' results are merged.
-struct work_segment {
-  work_item work;
-  int begin, end; // slices
-  unsigned next;  // the slice after it
-};
-
 // From slice `unit` of the work on.
 static __device__ __forceinline__ work_segment segment_of(
     const work_item &work, unsigned unit, const block_share &share) {
@@ -489,6 +492,10 @@ static __device__ __forceinline__ bool is_last(const work_segment &segment, cons
 static __device__ __forceinline__ work_segment next_segment(
     const qkv_params &p, const work_segment &segment, const block_share &share) {
   return segment_of(next_work(p, segment.work), segment.next, share);
+}
+// The first segment of a block that has a share. All lanes of a warp.
+static __device__ __forceinline__ work_segment first_segment(const qkv_params &p, const block_share &share, int lane) {
+  return segment_of(find_work(p, share.begin, lane), share.begin, share);
 }
 
 // The slices of one stream, every KEY_WARPS-th of a segment's, one after the other over all segments of the block.
@@ -840,18 +847,20 @@ static __device__ __forceinline__ unsigned slot_of(const work_item &work, unsign
   return 2 * ((first_team + n) * TOGETHER + blockIdx.x % TOGETHER) + (n == 0);
 }
 
-// Who has a share in a segment's rows: how many blocks, the first of them, and where this one leaves its part if it is
+// Who has a share in a work's rows: how many blocks, and the first of them; and where this one leaves its part if it is
 // not alone.
 struct row_shares {
   unsigned parts, first_team, slot;
 };
 
+static __device__ __forceinline__ row_shares shares_of_work(const work_item &work, const block_share &share) {
+  const unsigned first = team_of(work.unit, share), last = team_of(work.unit + work.slices - 1, share);
+  return {last - first + 1, first, 0};
+}
+
 static __device__ __forceinline__ row_shares shares_of_rows(const work_segment &segment, const block_share &share) {
-  const work_item &work = segment.work;
-  row_shares shares;
-  shares.first_team = team_of(work.unit, share);
-  shares.parts = team_of(work.unit + work.slices - 1, share) - shares.first_team + 1;
-  shares.slot = slot_of(work, shares.first_team, blockIdx.x / TOGETHER - shares.first_team);
+  row_shares shares = shares_of_work(segment.work, share);
+  shares.slot = slot_of(segment.work, shares.first_team, blockIdx.x / TOGETHER - shares.first_team);
   return shares;
 }
 
@@ -881,7 +890,26 @@ static __device__ __forceinline__ void merge_warps(
   if (column == 0) ((row_part *)p.partial_states)[row] = all;
 }
 
-constexpr int PARTS_AT_ONCE = 8; // whose loads are in flight together
+constexpr int PARTS_AT_ONCE = 8; // of blocks, whose loads are in flight together
+
+// Adds parts, in the order of the keys, to `all` and `sum`, what those before them came to: the first `count` of them.
+static __device__ __forceinline__ void add_parts(
+    row_part &all, float4 &sum, const row_part (&part)[PARTS_AT_ONCE], const float4 (&value)[PARTS_AT_ONCE],
+    unsigned count) {
+  float reference = all.reference;
+#pragma unroll
+  for (int n = 0; n < PARTS_AT_ONCE; ++n) reference = fmaxf(reference, part[n].reference);
+  const float before = weight_of(all, reference);
+  all = {reference, all.sum * before};
+  sum = scaled(sum, before);
+#pragma unroll
+  for (int n = 0; n < PARTS_AT_ONCE; ++n) {
+    const float weight = n < count ? weight_of(part[n], reference) : 0.0f;
+    const float4 other = scaled(value[n], weight);
+    all.sum += part[n].sum * weight;
+    sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+  }
+}
 
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
 // keys. All threads that merge, which have waited for each other's writes.
@@ -906,32 +934,19 @@ static __device__ __forceinline__ void merge_blocks(
     for (unsigned begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
       row_part part[PARTS_AT_ONCE];
       float4 value[PARTS_AT_ONCE];
-      float reference = all.reference;
 #pragma unroll
       for (int n = 0; n < PARTS_AT_ONCE; ++n) { // without branches, so that all loads are on their way together
         const long long from = (long long)slot_of(work, first_team, min(begin + n, parts - 1)) * TILE_M + tile_row;
         part[n] = ((const row_part *)p.partial_states)[from];
         value[n] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
       }
-#pragma unroll
-      for (int n = 0; n < PARTS_AT_ONCE; ++n) reference = fmaxf(reference, part[n].reference);
-      const float before = weight_of(all, reference);
-      all = {reference, all.sum * before};
-      sum = scaled(sum, before);
-#pragma unroll
-      for (int n = 0; n < PARTS_AT_ONCE; ++n) {
-        const float weight = begin + n < parts ? weight_of(part[n], reference) : 0.0f;
-        all.sum += part[n].sum * weight;
-        value[n] = scaled(value[n], weight);
-        sum.x += value[n].x, sum.y += value[n].y, sum.z += value[n].z, sum.w += value[n].w;
-      }
+      add_parts(all, sum, part, value, parts - begin);
     }
     finish_row(p, work, tile_row, column, sum, all);
   }
 }
 
-// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows. The last of
-// them adds up what all left, in the order of the keys.
+// The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows.
 static __device__ __forceinline__ void merge(
     const qkv_params &p, const work_segment &segment, const block_share &share,
     float (&output)[ROW_TILES][V_TILES][4], const row_state &rows, int warp, int lane) {
@@ -973,7 +988,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
   if (share.begin >= share.end) return;
 
   const unsigned ring = smem_addr(shared_arena()) + warp * RING_BYTES;
-  work_segment segment = segment_of(find_work(p, share.begin, lane), share.begin, share);
+  work_segment segment = first_segment(p, share, lane);
   slice_walk ahead = start_slices(p, segment, share, warp, lane); // what is loaded is ahead
   for (int stage = 0; stage < STAGES - 1; ++stage) {
     load_slice(p, ahead, ring + stage * SLICE_BYTES, lane);

@@ -29,7 +29,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=1,tile_n=64,stages=3,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1,loaders=4
+//   carry=0,o_buffer=1,store=1,scheduler=1,l2_mib=0,pack=0,cluster=1,loaders=4,copies=0
 // resources: 73856 bytes of shared memory, 256 threads, about 255 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  16384   2 x 64 rows of 1 x 128 bytes, swizzled

@@ -25,7 +25,7 @@
 // deterministic: false
 //
 // schedule: warpgroups=3,tile_n=128,stages=3,order=1,overlap=1,rescale=0,slack=8,q_buffers=2,q_registers=0,p_shared=0,
-//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1,loaders=2
+//   carry=0,o_buffer=1,store=1,scheduler=2,l2_mib=16,pack=1,cluster=1,loaders=2,copies=0
 // resources: 172200 bytes of shared memory, 512 threads, about 128 registers a thread
 // shared memory, bytes:
 //   Q               0 ..  49152   2 x 192 rows of 1 x 128 bytes, swizzled
