@@ -140,10 +140,23 @@ static const family *find_family(lua_State *L, const generation *g) {
   host_raise(L, GEN_UNSUPPORTED, "no family '%s' (%s)", g->request.family, list);
 }
 
+/* A family that is named without a phase is asked for the one it is made for where it does not have the other, or where
+ * that would be prefill and many queries are not declared. */
+static void settle_phase(lua_State *L, generation *g) {
+  for (int n = 0; g->any_phase && g->request.family && n < g->families.count; n++) {
+    const family *f = &g->families.items[n];
+    const bool many = g->request.len_q > GEN_DECODE_LEN_Q || !strcmp(g->request.phase, "decode");
+    if (!strcmp(f->name, g->request.family) && !(many && family_has_phase(f, g->request.phase)))
+      g->request.phase = g->bound.phase = f->phases[0];
+  }
+  binding_define_request(&g->bound, L);
+}
+
 /* Defines the globals and loads the families. */
 static void prepare(lua_State *L, generation *g) {
   binding_define(&g->bound, L);
   family_load_all(L, &g->families);
+  settle_phase(L, g);
 }
 
 /* Takes the family asked for, or the first that can and does not yield, or the first that can. */
@@ -151,8 +164,6 @@ static void choose(lua_State *L, generation *g) {
   char reason[256], reasons[GEN_MESSAGE_SIZE - 64] = "";
   if (g->request.family) {
     const family *f = find_family(L, g);
-    if (g->any_phase && !family_has_phase(f, g->request.phase))
-      g->request.phase = f->phases[0];
     if (!ask(L, g, f, reason))
       host_raise(L, GEN_UNSUPPORTED, "%s: %s", f->name, reason);
     g->chosen = f;
@@ -160,7 +171,7 @@ static void choose(lua_State *L, generation *g) {
   }
   for (int n = 0; n < g->families.count; n++) {
     const family *f = &g->families.items[n];
-    if (g->request.dedicated && (f->nphases > 1 || !family_has_phase(f, g->request.phase)))
+    if (g->request.dedicated && strcmp(f->phases[0], g->request.phase) != 0)
       continue;
     if (!ask(L, g, f, reason)) {
       add_reason(reasons, sizeof reasons, f->name, reason);

@@ -20,7 +20,7 @@ typedef struct gen_request {
   const arch *arch;          /* default: sm_80 */
   const char *family;        /* by name; NULL: the first one that supports the variant */
   const char *phase;         /* "prefill", "decode", "append" or "merge"; NULL: what len_q says, or a named family has */
-  bool dedicated;            /* only families that have no other phase */
+  bool dedicated;            /* only families made for the phase: whose first one it is */
   const char *schedule;      /* "tile_m=128,stages=2": overrides the spec's schedule, which overrides the default */
   bool unaligned;            /* the kernel for tensors without 16-byte alignment */
   int64_t batch;             /* declared maximum of batch entries; 0: none. Default schedules may follow it */

@@ -301,7 +301,7 @@ static int read_maximum(lua_State *L) {
   return 1;
 }
 
-static void define_request(binding *b, lua_State *L) {
+void binding_define_request(binding *b, lua_State *L) {
   lua_newtable(L);
   set_bool(L, "unaligned", b->request->unaligned);
   set_bool(L, "dedicated", b->request->dedicated);
@@ -387,7 +387,7 @@ void binding_define(binding *b, lua_State *L) {
   define_mask(b, L);
   define_score(b, L);
   define_arch(b->arch, L);
-  define_request(b, L);
+  binding_define_request(b, L);
   binding_define_text(b, L);
   binding_function(b, L, "f32", f32);
   binding_function(b, L, "ceil_div", ceil_div);

@@ -37,6 +37,8 @@ typedef struct binding {
 void binding_analyse(binding *b, arena *a);
 /* Defines the globals; throws, inside host_run. `b` must outlive the state. */
 void binding_define(binding *b, lua_State *L);
+/* The global `request` alone, again, after b->phase has changed. */
+void binding_define_request(binding *b, lua_State *L);
 
 /* For the files that define globals. */
 

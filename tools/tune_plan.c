@@ -138,12 +138,14 @@ static int add_spec(qkv_engine *engine, const char *path, const tune_settings *s
   return code;
 }
 
-/* Keeps the groups of this shard: every n-th, so that specs of one kind are spread. */
+/* Keeps the groups of this shard: of each phase every n-th, so that specs of one kind, and phases, are spread. */
 static void keep_shard(tune_plan *plan, const tune_settings *s) {
-  int kept = 0;
-  for (int n = 0; n < plan->count; n++)
-    if (n % s->shards == s->shard)
+  int kept = 0, of_phase[2] = {0, 1};
+  for (int n = 0; n < plan->count; n++) {
+    const bool decode = strcmp(plan->groups[n].phase, "decode") == 0;
+    if (of_phase[decode]++ % s->shards == s->shard)
       plan->groups[kept++] = plan->groups[n];
+  }
   plan->count = kept;
 }
 

@@ -50,7 +50,7 @@ return {
   summary = "few queries, keys split over all SMs, mma.sync",
   order = 50,
   min_arch = 80,
-  phases = {"decode"},
+  phases = {"decode", "prefill"},
 
   supports = function(v, request)
     local reason = attention.refuse(v, {f16 = true, bf16 = true}, true, {kv = {e4m3 = true}, kv_scale = true})
@@ -67,7 +67,11 @@ return {
   -- Measured on an H200: for one row the CUDA cores keep up with memory, and loads straight into registers read it
   -- faster (0.99 of a plain read, beside 0.93). For two rows it is even; for four they do not keep up. Where calls may
   -- have more queries, a tile of one row would read the keys again for each.
-  yields = function(v, request) return split.is_single_row(v, request) and not split.is_bytes(v) end,
+  -- Many queries against keys of one byte have no family of their own: here their tiles of rows read the keys again and
+  -- again, from L2. Others go to the forward families.
+  yields = function(v, request)
+    return (split.is_single_row(v, request) or request.phase == "prefill") and not split.is_bytes(v)
+  end,
 
   axes = split.axes{
     {name = "tile_m", values = {16, 32, 48, 64, 80, 96, 112, 128},
@@ -83,6 +87,7 @@ return {
   -- row of tiles is read once where its rows fit 8 warps; 64 KiB on their way to an SM keep the memory busy.
   defaults = function(v, arch, request)
     local dim, rows = math.max(v.dim_qk, v.dim_v), split.row_count(v, request)
+    if request.phase == "prefill" and request.len_q == 0 then rows = 128 end
     local row_warps = math.min(ceil_div(rows, 16), 8)
     local row_bytes = (split.is_bytes(v) and 1 or 2) * dim -- of short rows: more warps that are at work on them
     local many = row_bytes <= 128 or v.layout_kv == "paged" -- pages: looking them up takes more warps

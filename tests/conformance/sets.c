@@ -350,6 +350,7 @@ static const row decode_rows[] = {
     {false, "keys no row sees", DECODE "dim=64 hq=4 hk=1 b=2 lq=1 lk=200 mask='window(60, 0)' check=invisible"},
     {true, "bytes", DECODE BYTES "dim={64,128} hq=8 hk=2 b=7 lq=3 lk=300 {seq=padded,seq=ragged_paged page=16 kv_scale=per_head} mask='causal'"},
     {false, "bytes", DECODE BYTES "dim={16,48,64,128,256} hq=8 hk=2 b=3 lq={1,5} lk={0,1,31,33,300} dtype={f16,bf16} kv_scale={none,per_head,per_tensor} mask='causal' sink=mixed outputs=all"},
+    {false, "bytes, many queries", BYTES "dim={64,128} hq=8 hk=2 b=3 lq={17,70,200} lk=300 {seq=dense,seq=ragged_paged page=16} kv_scale=per_head mask={'causal','window(60, 0)'} sink=mixed outputs=all"},
     {false, "bytes, layouts", DECODE BYTES "dim=64 hq=8 hk=2 b=7 lq=3 lk=300 dtype={f16,bf16} {seq=padded,seq=ragged,seq=ragged_padded,seq=paged page=16,seq=ragged_paged page=16 order=hnd table=csr,seq=ragged_paged page=17} kv_scale={none,per_head} mask='causal' outputs=all"},
     {false, "bytes, layouts", DECODE BYTES "dim=64 hq=8 hk=2 b=3 lq=2 lk=200 {k=bhtd v=bhtd,k=heads0 v=heads0,k=cache v=cache} kv_scale=per_head mask='causal'"},
     {false, "bytes, keys and values of different dimensions", DECODE BYTES "{dim=192 dimv=128,dim=64 dimv=144,dim=80 dimv=16} hq=4 hk=2 b=2 lq=1 lk=300 kv_scale=per_head mask='causal'"},

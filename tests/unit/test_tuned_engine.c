@@ -506,7 +506,7 @@ static void schedules_are_checked_here(void **state) {
               {"attention_forward_sm80", "no_such_axis=3", "no axis 'no_such_axis'"},
               {"attention_forward_sm90", "tile_m=64", "needs sm_90 or newer"},
               {"attention_of_tomorrow", "tile_m=64", "no family 'attention_of_tomorrow'"},
-              {"attention_decode_sm80", D, "has no kernel for phase prefill"}};
+              {"attention_decode_simt", D, "has no kernel for phase prefill"}};
   for (size_t n = 0; n < sizeof rows / sizeof rows[0]; n++) {
     qkv_tuned_entry e = entry("prefill", 0, 0, 0, rows[n].schedule);
     e.family = rows[n].family;
