@@ -97,7 +97,8 @@ end
 -- Products for who adds up the parts of several blocks, each with the axes of `more`: a kernel behind, and clusters.
 -- Parts of a cluster take room: rings that are smaller leave it.
 function split.merges(v, more)
-  local kernel, clusters = {merge = {KERNEL}}, {merge = {2, 4, 8, 16}, together = {1}, split = {0}, stages = {2, 3, 4, 5}}
+  local kernel = {merge = {KERNEL}}
+  local clusters = {merge = {2, 4, 8, 16}, together = {1}, split = {0}, stages = {2, 3, 4, 5}}
   for axis, values in pairs(more or {}) do kernel[axis], clusters[axis] = values, values end
   return {kernel, clusters}
 end

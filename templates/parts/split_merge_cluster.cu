@@ -1,6 +1,6 @@
-//%% The blocks of a cluster add up what they found of the same rows: each leaves its part in its own shared memory, rows
-//%% a round at a time, and all divide the columns of the rows among themselves. Only threads that merge take part, so
-//%% rounds are kept apart by mbarriers: a block's producer is ahead of them, at other work.
+//%% The blocks of a cluster add up what they found of the same rows: each leaves its part in its own shared memory,
+//%% rows a round at a time, and all divide the columns of the rows among themselves. Only threads that merge take
+//%% part, so rounds are kept apart by mbarriers: a block's producer is ahead of them, at other work.
 //% local layout = kernel.layout -- threads, meet: the constant that counts who merge, and how they wait for each other
 // The cluster's blocks meet by these two, which count them: all have left their parts; all have read this block's.
 static __device__ __forceinline__ unsigned parts_left() { return smem_addr(shared_arena() + PARTS_BARRIERS); }

@@ -1,5 +1,5 @@
-//%% Shares of blocks: all slices of all tiles of rows, numbered, in equal shares; or, where a row's bits must not depend
-//%% on the other sequences, all parts of SPLIT keys of a tile of rows.
+//%% Shares of blocks: all slices of all tiles of rows, numbered, in equal shares; or, where a row's bits must not
+//%% depend on the other sequences, all parts of SPLIT keys of a tile of rows.
 //% local view = library("attention").view(mask, variant)
 //% local together, fixed = schedule.together, schedule.split > 0
 //% local units = fixed and "work.units" or "work.slices"

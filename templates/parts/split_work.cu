@@ -1,5 +1,5 @@
-//%% Work of blocks that split keys among them: the slices of keys that the tiles of rows see. Which of them a block takes
-//%% is split_shares.cu's or split_clusters.cu's.
+//%% Work of blocks that split keys among them: the slices of keys that the tiles of rows see. Which of them a block
+//%% takes is split_shares.cu's or split_clusters.cu's.
 //% local split = library("split")
 //% local view = library("attention").view(mask, variant)
 //% local place = split.place
@@ -52,7 +52,9 @@ static __device__ __forceinline__ work_item work_of(const qkv_params &p, unsigne
 struct work_segment {
   work_item work;
   int begin, end; // slices
-  unsigned next;  // $(cluster and "the block's next work, its number" or fixed and "the part after it" or "the slice after it")
+  //% local after = fixed and "the part after it" or "the slice after it"
+  //% if cluster then after = "the block's next work, its number" end
+  unsigned next;  // $(after)
 };
 
 //% include(cluster and "parts/split_clusters.cu" or "parts/split_shares.cu")

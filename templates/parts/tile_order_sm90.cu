@@ -164,7 +164,8 @@ struct work_queue {
 // promised to a block much sooner than the block is free. Every work asks once, and so the last of them leaves the
 // counter as it was found.
 static __device__ __forceinline__ void ask_for_work(const qkv_params &p, work_queue &queue) {
-  //% local ticket = ("atomic_wrap_u32(p.tickets, %s - 1)"):format(found and "queue.rows.total * " .. heads or "work_count(p)")
+  //% local works = found and "queue.rows.total * " .. heads or "work_count(p)"
+  //% local ticket = ("atomic_wrap_u32(p.tickets, %s - 1)"):format(works)
   //% if cluster then
   if (cluster_rank() == 0) queue.next = $(blocks) + $(ticket);
   //% else

@@ -19,8 +19,8 @@ static __device__ __forceinline__ int atomic_add_i32_acq_rel(int *p, int v) {
 }
 //% end)
 //% piece("atomic_wrap_u32", function()
-// atom.relaxed.gpu.inc: counts up to `last` and then from 0 again; returns the old value; orders nothing. | one thread |
-// sm_80
+// atom.relaxed.gpu.inc: counts up to `last` and then from 0 again; returns the old value; orders nothing. |
+// one thread | sm_80
 static __device__ __forceinline__ unsigned atomic_wrap_u32(unsigned *p, unsigned last) {
   unsigned old;
   asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(last) : "memory");

@@ -50,6 +50,7 @@ typedef struct sample {
   int naxes;
   bool used[MAX_AXES][sizeof((gen_axis){0}.values) / sizeof(int)];
   uint64_t random;
+  int standard[MAX_AXES]; /* of each axis the default's value, by number */
 } sample;
 
 typedef struct candidate {
@@ -57,14 +58,32 @@ typedef struct candidate {
   int fresh;           /* values that no schedule of the sample has */
 } candidate;
 
-static candidate draw(sample *m) {
+/* A value for each axis; its default in `kept` of ROUNDS cases. */
+static candidate draw(sample *m, int kept) {
   candidate c = {.fresh = 0};
   for (int a = 0; a < m->naxes; a++) {
     m->random = hash_mix(m->random);
-    c.value[a] = (int)((m->random >> 33) % (uint64_t)m->axes[a].nvalues);
+    const bool keeps = (int)(m->random % ROUNDS) < kept;
+    c.value[a] = keeps ? m->standard[a] : (int)((m->random >> 33) % (uint64_t)m->axes[a].nvalues);
     c.fresh += !m->used[a][c.value[a]];
   }
   return c;
+}
+
+/* Finds the default's values: those of the first when there is none. */
+static void find_standard(sample *m, const gen_schedule *answer) {
+  for (int a = 0; a < m->naxes; a++) {
+    char word[64];
+    for (int v = 0; v < m->axes[a].nvalues; v++) {
+      snprintf(word, sizeof word, "%s=%d,", m->axes[a].name, m->axes[a].values[v]);
+      const char *at = strstr(answer->text, word);
+      const size_t length = strlen(word) - 1;
+      if (!at && strlen(answer->text) >= length && !strncmp(answer->text + strlen(answer->text) - length, word, length))
+        at = answer->text; /* the last one has no comma behind it */
+      if (at)
+        m->standard[a] = v;
+    }
+  }
 }
 
 static int by_fresh(const void *a, const void *b) {
@@ -91,12 +110,13 @@ static bool legal(const question *q, const char *words) {
   return true;
 }
 
-/* Adds the first legal one of some candidates, those with the most values not seen before first. */
+/* Adds the first legal one of some candidates, those with the most values not seen before first. Where that does not
+ * hit upon any, they get more and more like the default. */
 static bool draw_legal(sample *m, const question *q, char words[TEXT_FIELD]) {
   for (int round = 0; round < ROUNDS; round++) {
     candidate candidates[CANDIDATES];
     for (int n = 0; n < CANDIDATES; n++)
-      candidates[n] = draw(m);
+      candidates[n] = draw(m, round);
     qsort(candidates, CANDIDATES, sizeof *candidates, by_fresh);
     for (int n = 0; n < CANDIDATES / 4; n++) {
       print(m, &candidates[n], words);
@@ -124,9 +144,11 @@ int schedules_of(const session *s, const test_case *c, bool aligned, const char 
   ok = ok && gen_axes(q.spec, &q.request, m->axes, &m->naxes, NULL) == GEN_OK;
   if (ok && m->naxes == 0)
     texts[count++][0] = '\0';
-  else
-    while (ok && count < wanted && draw_legal(m, &q, texts[count]))
-      count++;
+  gen_schedule standard = {.text = ""};
+  if (ok && gen_check_schedule(q.spec, &q.request, &standard, NULL) == GEN_OK)
+    find_standard(m, &standard);
+  while (ok && m->naxes > 0 && count < wanted && draw_legal(m, &q, texts[count]))
+    count++;
   spec_free(q.spec);
   free(m);
   return count;

@@ -84,9 +84,8 @@ constexpr int TICKET_OFFSET = 172192;
 constexpr int TURN = 1;
 
 #ifndef QKV_EMU // the emulator's header has its own
-// atom.relaxed.gpu.inc: counts up to `last` and then from 0 again; returns the old value; orders nothing. | one thread
-//     |
-// sm_80
+// atom.relaxed.gpu.inc: counts up to `last` and then from 0 again; returns the old value; orders nothing. |
+// one thread | sm_80
 static __device__ __forceinline__ unsigned atomic_wrap_u32(unsigned *p, unsigned last) {
   unsigned old;
   asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(last) : "memory");
