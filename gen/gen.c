@@ -413,7 +413,8 @@ static void add_other_families(lua_State *L, generation *g) {
   char reason[256];
   for (int n = 0; n < g->families.count; n++) {
     family *f = &g->families.items[n];
-    if (f == g->chosen || !ask(L, g, f, reason))
+    const bool guest = strcmp(f->phases[0], g->request.phase) != 0; /* in a phase that it is not made for */
+    if (f == g->chosen || !ask(L, g, f, reason) || (guest && family_yields(L, f)))
       continue;
     lua_pushcfunction(L, add_other_family);
     lua_pushlightuserdata(L, g);
