@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "qkv_internal.h"
 
@@ -98,18 +97,11 @@ typedef struct meter {
   double started;
 } meter;
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static double extent_bytes(const qkv_tensor *t) {
-  static const int bytes[] = {[QKV_F16] = 2, [QKV_BF16] = 2, [QKV_F32] = 4, [QKV_E4M3] = 1, [QKV_E5M2] = 1};
-  double count = t->dtype <= QKV_E5M2 ? bytes[t->dtype] : 0;
+  double bytes = t->data ? dtype_size(t->dtype) : 0;
   for (int d = 0; d < t->rank; d++)
-    count *= (double)t->shape[d];
-  return t->data ? count : 0;
+    bytes *= (double)t->shape[d];
+  return bytes;
 }
 
 /* Bytes that the calls of a rotation may touch. */
@@ -151,7 +143,8 @@ static qkv_status timed(const meter *m, runner *r, bool directly, double *second
   device *d = m->engine->device;
   qkv_status status = ops->event_record(d, m->from, m->stream);
   if (status == QKV_OK)
-    status = directly ? run_from(r->who, r->flushes, r->who->calls, m->stream) : ops->graph_replay(d, r->graph, m->stream);
+    status =
+        directly ? run_from(r->who, r->flushes, r->who->calls, m->stream) : ops->graph_replay(d, r->graph, m->stream);
   if (status == QKV_OK)
     status = ops->event_record(d, m->to, m->stream);
   return status == QKV_OK ? ops->event_seconds(d, m->from, m->to, seconds) : status;
@@ -209,21 +202,21 @@ static qkv_status start_runner(meter *m, runner *r) {
 }
 
 static bool time_is_up(const meter *m) {
-  return m->options.time_limit > 0 && now() - m->started > m->options.time_limit;
+  return m->options.time_limit > 0 && seconds_now() - m->started > m->options.time_limit;
 }
 
 /* Until a contestant's samples no longer change, as they do while clocks rise; not too soon, for they may rise slowly. */
 static qkv_status warm_up(const meter *m, runner *r) {
   if (m->engine->ops == &device_emu)
     return QKV_OK;
-  const double start = now();
+  const double start = seconds_now();
   double before = 0, last = 0, earlier = 0;
-  for (int n = 0; n < 3 || now() - start < m->options.warm_up_seconds; n++) {
+  for (int n = 0; n < 3 || seconds_now() - start < m->options.warm_up_seconds; n++) {
     earlier = before, before = last;
     qkv_status status = sample(m, r, &last);
     if (status != QKV_OK)
       return status;
-    if (n >= 2 && now() - start > m->options.warm_up_seconds / 5 && fabs(last - before) < STEADY * last &&
+    if (n >= 2 && seconds_now() - start > m->options.warm_up_seconds / 5 && fabs(last - before) < STEADY * last &&
         fabs(last - earlier) < STEADY * last)
       break;
   }
@@ -298,7 +291,7 @@ qkv_status qkv_measure(qkv_contestant *contestants, int count, qkv_stream stream
   if (status != QKV_OK)
     return status;
   meter m = {
-      .engine = contestants[0].op->engine, .options = with_defaults(options), .stream = stream, .started = now()};
+      .engine = contestants[0].op->engine, .options = with_defaults(options), .stream = stream, .started = seconds_now()};
   if (m.engine->ops->capturing(m.engine->device, stream))
     return error_set(QKV_CAPTURING, "timing waits for the stream, which a capture forbids");
   runner *runners = calloc((size_t)count, sizeof *runners);

@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "cli_kernel.h"
 #include "tune_inputs.h"
+#include "tune_stats.h"
 
 /* ---- The device ---- */
 
@@ -69,18 +70,6 @@ static qkv_status build(const problem *p, const char *phase, bench_row *row) {
   return QKV_OK;
 }
 
-static int compare(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Between neighbours linearly. */
-static double quantile(const double *sorted, int count, double part) {
-  const double at = part * (count - 1);
-  const int low = (int)at, high = low + 1 < count ? low + 1 : low;
-  return sorted[low] + (at - low) * (sorted[high] - sorted[low]);
-}
-
 static qkv_status take_samples(const tune_inputs *in, const qkv_op *op, int samples, bench_row *row) {
   double *seconds = calloc((size_t)samples, sizeof *seconds);
   qkv_contestant one = {.size = sizeof one, .op = op, .args = in->args, .nargs = in->copies, .seconds = seconds};
@@ -89,10 +78,10 @@ static qkv_status take_samples(const tune_inputs *in, const qkv_op *op, int samp
   options.cold_l2 = in->cold;
   qkv_status status = seconds ? qkv_measure(&one, 1, NULL, &options) : QKV_OUT_OF_MEMORY;
   if (!status) {
-    qsort(seconds, (size_t)one.samples, sizeof *seconds, compare);
-    row->median = quantile(seconds, one.samples, 0.5);
-    row->p10 = quantile(seconds, one.samples, 0.1);
-    row->p90 = quantile(seconds, one.samples, 0.9);
+    stats_sort(seconds, one.samples);
+    row->median = stats_quantile_sorted(seconds, one.samples, 0.5);
+    row->p10 = stats_quantile_sorted(seconds, one.samples, 0.1);
+    row->p90 = stats_quantile_sorted(seconds, one.samples, 0.9);
     row->samples = one.samples;
     snprintf(row->method, sizeof row->method, "%s",
              in->p.emulated ? "emulation"

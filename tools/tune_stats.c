@@ -15,14 +15,22 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+void stats_sort(double *samples, int count) {
+  qsort(samples, (size_t)count, sizeof *samples, by_value);
+}
+
+double stats_quantile_sorted(const double *sorted, int count, double part) {
+  const double at = part * (count - 1);
+  const int below = (int)at, above = below + 1 < count ? below + 1 : below;
+  return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
+}
+
 double stats_quantile(const double *samples, int count, double part) {
   double sorted[MOST_SAMPLES];
   count = count > MOST_SAMPLES ? MOST_SAMPLES : count;
   memcpy(sorted, samples, (size_t)count * sizeof *sorted);
-  qsort(sorted, (size_t)count, sizeof *sorted, by_value);
-  const double at = part * (count - 1);
-  const int below = (int)at, above = below + 1 < count ? below + 1 : below;
-  return sorted[below] + (at - below) * (sorted[above] - sorted[below]);
+  stats_sort(sorted, count);
+  return stats_quantile_sorted(sorted, count, part);
 }
 
 double stats_median(const double *samples, int count) {

@@ -6,6 +6,9 @@
 
 /* The value below which the given part (0 to 1) of the samples lies, between neighbours linearly. count at least 1. */
 double stats_quantile(const double *samples, int count, double part);
+/* The same of samples that stats_sort has put into ascending order, however many. */
+double stats_quantile_sorted(const double *sorted, int count, double part);
+void stats_sort(double *samples, int count);
 double stats_median(const double *samples, int count);
 
 /* How much slower `other` is than `base`, measured in turns: median of log(other / base) pair by pair, and how far that
