@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cache_internal.h"
+#include "file.h"
 
 enum { TOUCH_AFTER = 60 }; /* seconds: how old a hit's time stamp may get */
 
@@ -224,60 +224,10 @@ void cache_remove(cache *c, const char *key) {
 
 /* ---- Publishing ---- */
 
-/* DIRECTORY/.tmp-PID-RANDOM; NULL when memory or randomness is out. */
-static char *temporary_file(const char *directory) {
-  uint64_t random[2];
-  text path = {0};
-  if (getrandom(random, sizeof random, 0) != sizeof random)
-    return NULL;
-  text_printf(&path, "%s/" CACHE_TEMPORARY "%ld-%016llx%016llx", directory, (long)getpid(),
-              (unsigned long long)random[0], (unsigned long long)random[1]);
-  if (!path.failed)
-    return path.bytes;
-  text_free(&path);
-  return NULL;
-}
-
-static int write_all(int fd, const unsigned char *from, size_t size) {
-  while (size) {
-    ssize_t n = write(fd, from, size);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n == 0)
-      errno = EIO;
-    if (n <= 0)
-      return 0;
-    from += n;
-    size -= (size_t)n;
-  }
-  return 1;
-}
-
-/* 0, or the errno of the step that failed; nothing is left behind then. */
-static int write_and_rename(const char *temporary, const char *path, const void *bytes, size_t size) {
-  /* Readable by others, so that an administrator can open a filled cache to them; never writable. */
-  int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644), error = 0;
-  if (fd < 0) {
-    error = errno ? errno : EIO;
-    if (error != EEXIST) /* it may be there all the same: replies of network file systems get lost */
-      unlink(temporary);
-    return error;
-  }
-  if (!write_all(fd, bytes, size) || fsync(fd))
-    error = errno ? errno : EIO;
-  if (close(fd) && !error)
-    error = errno ? errno : EIO;
-  if (!error && rename(temporary, path))
-    error = errno ? errno : EIO;
-  if (error)
-    unlink(temporary);
-  return error;
-}
-
 int cache_publish(const char *directory, const char *key, const void *bytes, size_t size) {
-  char *temporary = temporary_file(directory), *path = file_in(directory, key);
-  int error = temporary && path ? write_and_rename(temporary, path, bytes, size) : ENOMEM;
-  free(temporary);
+  char *path = file_in(directory, key);
+  /* Readable by others, so that an administrator can open a filled cache to them; never writable. */
+  int error = path ? file_replace(path, bytes, size, 0644) : ENOMEM;
   free(path);
   return error;
 }

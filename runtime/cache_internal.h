@@ -20,7 +20,6 @@
 #include "text.h"
 
 #define CACHE_SUFFIX ".kernel"  /* entries are KEY.kernel */
-#define CACHE_TEMPORARY ".tmp-" /* temporary files are .tmp-PID-RANDOM */
 #define CACHE_LEASE ".lease-"   /* files that say what is in use are .lease-NUMBER */
 
 enum { CACHE_ABANDONED = 3600 };   /* seconds: a temporary file of that age is nobody's */

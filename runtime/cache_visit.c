@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cache_internal.h"
+#include "file.h"
 #include "manifest.h"
 
 static int is_entry(const char *name) {
@@ -19,7 +20,7 @@ static int is_entry(const char *name) {
 }
 
 static int is_temporary(const char *name) {
-  return !strncmp(name, CACHE_TEMPORARY, strlen(CACHE_TEMPORARY));
+  return !strncmp(name, FILE_TEMPORARY, strlen(FILE_TEMPORARY));
 }
 
 static int add_item(cache_items *f, const cache_item *item) {

@@ -102,15 +102,13 @@ int file_make_parents(const char *path) {
 
 /* ---- Writing ---- */
 
-#define TEMPORARY ".tmp-"
-
 /* PATH's folder/.tmp-PID-RANDOM, malloc'd; NULL when memory or randomness is out. */
 static char *temporary_name(const char *path) {
   uint64_t random[2];
   text name = {0};
   char *folder = folder_of(path);
   if (folder && getrandom(random, sizeof random, 0) == sizeof random)
-    text_printf(&name, "%s/" TEMPORARY "%ld-%016llx%016llx", folder, (long)getpid(), (unsigned long long)random[0],
+    text_printf(&name, "%s/" FILE_TEMPORARY "%ld-%016llx%016llx", folder, (long)getpid(), (unsigned long long)random[0],
                 (unsigned long long)random[1]);
   free(folder);
   if (name.failed)
@@ -132,11 +130,15 @@ static int write_all(int fd, const char *bytes, size_t size) {
 }
 
 /* Writes the temporary file and gives it its name; path NULL: removes it again. */
-static int publish(const char *temporary, const char *path, const void *bytes, size_t size) {
+static int publish(const char *temporary, const char *path, const void *bytes, size_t size, mode_t mode) {
   errno = 0;
-  const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0)
-    return error_or(EIO);
+  const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0) {
+    const int failure = error_or(EIO);
+    if (failure != EEXIST) /* it may be there all the same: replies of network file systems get lost */
+      unlink(temporary);
+    return failure;
+  }
   int error = write_all(fd, bytes, size);
   if (!error && path && fsync(fd))
     error = error_or(EIO);
@@ -149,15 +151,15 @@ static int publish(const char *temporary, const char *path, const void *bytes, s
   return error;
 }
 
-static int write_beside(const char *path, bool keep, const void *bytes, size_t size) {
+static int write_beside(const char *path, bool keep, const void *bytes, size_t size, mode_t mode) {
   char *temporary = temporary_name(path);
-  const int error = temporary ? publish(temporary, keep ? path : NULL, bytes, size) : ENOMEM;
+  const int error = temporary ? publish(temporary, keep ? path : NULL, bytes, size, mode) : ENOMEM;
   free(temporary);
   return error;
 }
 
-int file_replace(const char *path, const void *bytes, size_t size) {
-  return write_beside(path, true, bytes, size);
+int file_replace(const char *path, const void *bytes, size_t size, mode_t mode) {
+  return write_beside(path, true, bytes, size, mode);
 }
 
 void file_sweep(const char *path) {
@@ -167,7 +169,7 @@ void file_sweep(const char *path) {
   const int fd = directory ? dirfd(directory) : -1;
   struct stat st;
   for (const struct dirent *entry; directory && (entry = readdir(directory));)
-    if (!strncmp(entry->d_name, TEMPORARY, strlen(TEMPORARY)) &&
+    if (!strncmp(entry->d_name, FILE_TEMPORARY, strlen(FILE_TEMPORARY)) &&
         !fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) && time(NULL) - st.st_mtim.tv_sec > OLD)
       unlinkat(fd, entry->d_name, 0);
   if (directory)
@@ -179,7 +181,7 @@ int file_try_replace(const char *path) {
   struct stat st;
   if (!stat(path, &st) && S_ISDIR(st.st_mode))
     return EISDIR;
-  return write_beside(path, false, "qkvc", 4);
+  return write_beside(path, false, "qkvc", 4, 0666);
 }
 
 /* ---- Locks ---- */

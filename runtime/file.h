@@ -3,6 +3,9 @@
 #define RUNTIME_FILE_H
 
 #include <stddef.h>
+#include <sys/types.h>
+
+#define FILE_TEMPORARY ".tmp-" /* temporary files are .tmp-PID-RANDOM */
 
 /* The whole of a plain file of at most `most` bytes, zero-terminated and malloc'd. EFBIG: it is larger; EINVAL: it is
  * no plain file. */
@@ -12,8 +15,8 @@ int file_make_folders(const char *path);
 /* The same for the folder that a file of this path stands in. */
 int file_make_parents(const char *path);
 /* Replaces a file by these bytes: written to a temporary name beside it, synchronised, renamed. Others see the old file
- * or the new one; a failure leaves the old one and nothing else. */
-int file_replace(const char *path, const void *bytes, size_t size);
+ * or the new one; a failure leaves the old one and nothing else. mode: of a new file, less the process' umask. */
+int file_replace(const char *path, const void *bytes, size_t size, mode_t mode);
 /* Removes what writers that died an hour ago or earlier have left in the folder of this path. */
 void file_sweep(const char *path);
 /* Whether file_replace could work there: makes and removes an empty file beside it. */

@@ -288,6 +288,6 @@ qkv_status qkv_bundle_write(qkv_bundle *b, const char *path) {
   qkv_status status = qkv_bundle_bytes(b, &bytes, &size);
   if (status != QKV_OK)
     return status;
-  const int error = file_replace(path, bytes, size);
+  const int error = file_replace(path, bytes, size, 0666);
   return error ? error_set(QKV_IO, "pack %s: cannot be written: %s", path, strerror(error)) : QKV_OK;
 }

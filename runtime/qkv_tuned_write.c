@@ -55,7 +55,7 @@ qkv_status qkv_tuned_check(const char *file) {
 static qkv_status keep_damaged(const char *path, const char *bytes, size_t size) {
   text beside = {0};
   text_printf(&beside, "%s.damaged", path);
-  const int error = beside.failed ? ENOMEM : file_replace(beside.bytes, bytes, size);
+  const int error = beside.failed ? ENOMEM : file_replace(beside.bytes, bytes, size, 0666);
   qkv_status status =
       error ? error_set(QKV_IO, "%s: %s", beside.failed ? path : beside.bytes, strerror(error)) : QKV_OK;
   text_free(&beside);
@@ -80,7 +80,7 @@ static qkv_status replace(const char *path, const tuned_table *table) {
     status = error_set(QKV_IO, "%s would be no table: %s; write fewer entries to a file", path,
                        d.count ? d.items[0].message : "out of memory");
   else {
-    const int error = file_replace(path, printed.bytes, printed.size);
+    const int error = file_replace(path, printed.bytes, printed.size, 0666);
     status = error ? error_set(QKV_IO, "%s: %s", path, strerror(error)) : QKV_OK;
   }
   tuned_free(again);

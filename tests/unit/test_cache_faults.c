@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "cache_internal.h"
+#include "file.h"
 #include "tiny_problem.h"
 
 #include "fault/filesystem.c"
@@ -196,7 +197,7 @@ static const char *judge_directory(int may_be_damaged, int may_be_littered) {
   for (struct dirent *e; dir && !verdict && (e = readdir(dir));) {
     int kernel = strstr(e->d_name, CACHE_SUFFIX) != NULL;
     if (kernel ? !is_sound(e->d_name, may_be_damaged)
-               : !strncmp(e->d_name, CACHE_TEMPORARY, 5) && strcmp(e->d_name, ".tmp-1-00") && !may_be_littered) {
+               : !strncmp(e->d_name, FILE_TEMPORARY, 5) && strcmp(e->d_name, ".tmp-1-00") && !may_be_littered) {
       snprintf(wrong, sizeof wrong, "%s %s", e->d_name, kernel ? "is damaged" : "was left behind");
       verdict = wrong;
     }
