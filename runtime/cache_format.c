@@ -20,6 +20,7 @@
 #include <xxhash.h>
 
 #include "cache_internal.h"
+#include "little_endian.h"
 
 enum {
   FORMAT_VERSION = 1,
@@ -34,18 +35,6 @@ enum {
 };
 
 static const char magic[] = "qkvcache";
-
-static void put(unsigned char *at, uint64_t value, int bytes) {
-  for (int n = 0; n < bytes; n++)
-    at[n] = (unsigned char)(value >> 8 * n);
-}
-
-static uint64_t get(const unsigned char *at, int bytes) {
-  uint64_t value = 0;
-  for (int n = 0; n < bytes; n++)
-    value |= (uint64_t)at[n] << 8 * n;
-  return value;
-}
 
 static void digest(const unsigned char *file, size_t size, XXH128_canonical_t *out) {
   XXH3_state_t state;
@@ -64,11 +53,11 @@ void *cache_encode(const char *key, const cache_entry *entry, size_t *size) {
   if (!file)
     return NULL;
   memcpy(file + AT_MAGIC, magic, 8);
-  put(file + AT_VERSION, FORMAT_VERSION, 4);
-  put(file + AT_HEADER_SIZE, HEADER_SIZE, 4);
+  little_endian_put(file + AT_VERSION, FORMAT_VERSION, 4);
+  little_endian_put(file + AT_HEADER_SIZE, HEADER_SIZE, 4);
   memcpy(file + AT_KEY, key, KEY_CHARACTERS);
   for (int n = 0; n < 3; n++) {
-    put(file + AT_SIZES + 8 * n, sizes[n], 8);
+    little_endian_put(file + AT_SIZES + 8 * n, sizes[n], 8);
     if (sizes[n])
       memcpy(to, parts[n], sizes[n]);
     to += sizes[n];
@@ -91,12 +80,12 @@ static void *copy(const unsigned char *from, size_t size) {
 
 int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *out) {
   const unsigned char *file = bytes;
-  if (size < HEADER_SIZE || memcmp(file, magic, 8) || get(file + AT_VERSION, 4) != FORMAT_VERSION ||
-      get(file + AT_HEADER_SIZE, 4) != HEADER_SIZE || memcmp(file + AT_KEY, key, KEY_CHARACTERS))
+  if (size < HEADER_SIZE || memcmp(file, magic, 8) || little_endian_get(file + AT_VERSION, 4) != FORMAT_VERSION ||
+      little_endian_get(file + AT_HEADER_SIZE, 4) != HEADER_SIZE || memcmp(file + AT_KEY, key, KEY_CHARACTERS))
     return 0;
   size_t sizes[3], left = size - HEADER_SIZE;
   for (int n = 0; n < 3; n++) {
-    uint64_t part = get(file + AT_SIZES + 8 * n, 8);
+    uint64_t part = little_endian_get(file + AT_SIZES + 8 * n, 8);
     if (part > left)
       return 0;
     sizes[n] = (size_t)part;
@@ -127,12 +116,12 @@ int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *o
 static void hash_digits(const char *const *fields, int count, char *out, int digits) {
   static const char hexadecimal[] = "0123456789abcdef";
   unsigned char links[8 + 2 * 24] = {0};
-  put(links, FORMAT_VERSION, 8);
+  little_endian_put(links, FORMAT_VERSION, 8);
   for (int n = 0; n < count; n++) {
     XXH128_hash_t hash = XXH3_128bits(fields[n], strlen(fields[n]));
-    put(links + 8 + 24 * n, strlen(fields[n]), 8);
-    put(links + 16 + 24 * n, hash.low64, 8);
-    put(links + 24 + 24 * n, hash.high64, 8);
+    little_endian_put(links + 8 + 24 * n, strlen(fields[n]), 8);
+    little_endian_put(links + 16 + 24 * n, hash.low64, 8);
+    little_endian_put(links + 24 + 24 * n, hash.high64, 8);
   }
   XXH128_canonical_t sum;
   XXH128_canonicalFromHash(&sum, XXH3_128bits(links, 8 + 24 * (size_t)count));

@@ -64,14 +64,14 @@ static int index_fits(const unsigned char *file, size_t size, int count) {
   uint64_t at = HEADER_SIZE + (uint64_t)count * ENTRY_SIZE;
   for (int n = 0; n < count; n++) {
     const unsigned char *entry = file + HEADER_SIZE + (size_t)n * ENTRY_SIZE;
-    const uint64_t bytes = pack_get(entry + IN_SIZE, 8), left = size - at;
-    if (pack_get(entry + IN_OFFSET, 8) != at || bytes > left || pack_padded(bytes) > left)
+    const uint64_t bytes = little_endian_get(entry + IN_SIZE, 8), left = size - at;
+    if (little_endian_get(entry + IN_OFFSET, 8) != at || bytes > left || pack_padded(bytes) > left)
       return 0;
     at += pack_padded(bytes);
     const unsigned char *before = entry - ENTRY_SIZE;
     if (n == 0)
       continue;
-    const uint64_t kind = pack_get(entry + IN_KIND, 4), kind_before = pack_get(before + IN_KIND, 4);
+    const uint64_t kind = little_endian_get(entry + IN_KIND, 4), kind_before = little_endian_get(before + IN_KIND, 4);
     if (kind < kind_before || (kind == kind_before && memcmp(before + IN_KEY, entry + IN_KEY, PACK_KEY_SIZE) >= 0))
       return 0;
   }
@@ -84,7 +84,7 @@ static pack_status check_head(const unsigned char *file, size_t size, int *count
     text_printf(why, "%zu bytes that are no pack", size);
     return PACK_DAMAGED;
   }
-  const uint64_t version = pack_get(file + AT_VERSION, 4), records = pack_get(file + AT_COUNT, 4);
+  const uint64_t version = little_endian_get(file + AT_VERSION, 4), records = little_endian_get(file + AT_COUNT, 4);
   if (version > PACK_FORMAT) {
     text_printf(
         why,
@@ -93,12 +93,12 @@ static pack_status check_head(const unsigned char *file, size_t size, int *count
         (unsigned long long)version, PACK_FORMAT);
     return PACK_NEWER;
   }
-  if (pack_get(file + AT_FILE_SIZE, 8) != size) {
+  if (little_endian_get(file + AT_FILE_SIZE, 8) != size) {
     text_printf(why, "has %zu bytes, and its header says %llu: it was cut off, or the header is damaged", size,
-                (unsigned long long)pack_get(file + AT_FILE_SIZE, 8));
+                (unsigned long long)little_endian_get(file + AT_FILE_SIZE, 8));
     return PACK_DAMAGED;
   }
-  if (version != PACK_FORMAT || pack_get(file + AT_HEADER_SIZE, 4) != HEADER_SIZE ||
+  if (version != PACK_FORMAT || little_endian_get(file + AT_HEADER_SIZE, 4) != HEADER_SIZE ||
       records > (size - HEADER_SIZE) / ENTRY_SIZE || !digest_fits(file, HEADER_SIZE + (size_t)records * ENTRY_SIZE) ||
       !index_fits(file, size, (int)records)) {
     text_puts(why, "its header or index is damaged");
@@ -126,7 +126,7 @@ pack_status pack_open_memory(const void *bytes, size_t size, const char *name, p
   p->size = size;
   memcpy(p->maker.version, file + AT_GENERATOR, PACK_VERSION_SIZE - 1);
   memcpy(p->maker.templates, file + AT_TEMPLATES, PACK_DIGEST_SIZE - 1);
-  p->maker.manifest_format = (int)pack_get(file + AT_MANIFEST_FORMAT, 4);
+  p->maker.manifest_format = (int)little_endian_get(file + AT_MANIFEST_FORMAT, 4);
   text_free(why);
   *out = p;
   return PACK_OK;
@@ -156,16 +156,16 @@ static const unsigned char *entry_of(const pack *p, int n) {
 }
 
 int pack_kind_of(const pack *p, int n) {
-  return (int)pack_get(entry_of(p, n) + IN_KIND, 4);
+  return (int)little_endian_get(entry_of(p, n) + IN_KIND, 4);
 }
 
 int pack_at(const pack *p, int n, pack_record *out) {
   const unsigned char *entry = entry_of(p, n);
   XXH128_canonical_t sum;
-  *out = (pack_record){.kind = (int)pack_get(entry + IN_KIND, 4),
+  *out = (pack_record){.kind = (int)little_endian_get(entry + IN_KIND, 4),
                        .number = n,
-                       .bytes = p->bytes + pack_get(entry + IN_OFFSET, 8),
-                       .size = (size_t)pack_get(entry + IN_SIZE, 8)};
+                       .bytes = p->bytes + little_endian_get(entry + IN_OFFSET, 8),
+                       .size = (size_t)little_endian_get(entry + IN_SIZE, 8)};
   memcpy(out->key, entry + IN_KEY, PACK_KEY_SIZE);
   XXH128_canonicalFromHash(&sum, XXH3_128bits(out->bytes, (size_t)pack_padded(out->size)));
   return memcmp(sum.digest, entry + IN_DIGEST, sizeof sum.digest) ? -1 : 1;
@@ -173,7 +173,7 @@ int pack_at(const pack *p, int n, pack_record *out) {
 
 /* <0, 0, >0: how the entry's kind and the first digits of its key compare. */
 static int compare(const unsigned char *entry, pack_kind kind, const unsigned char *key, int digits) {
-  const int own = (int)pack_get(entry + IN_KIND, 4);
+  const int own = (int)little_endian_get(entry + IN_KIND, 4);
   if (own != (int)kind)
     return own < (int)kind ? -1 : 1;
   const int order = memcmp(entry + IN_KEY, key, (size_t)digits / 2);
@@ -225,7 +225,7 @@ void pack_key_hex(const unsigned char key[PACK_KEY_SIZE], char hex[CACHE_KEY_SIZ
 int pack_read_kernel(const pack_record *r, pack_kernel *out) {
   if (r->size < KERNEL_HEAD)
     return 0;
-  const uint64_t words = pack_get(r->bytes, 4), image = pack_get(r->bytes + 8, 8);
+  const uint64_t words = little_endian_get(r->bytes, 4), image = little_endian_get(r->bytes + 8, 8);
   const uint64_t start = KERNEL_HEAD + pack_padded(words);
   if (start > r->size || image != r->size - start)
     return 0;
@@ -239,7 +239,7 @@ int pack_read_kernel(const pack_record *r, pack_kernel *out) {
 int pack_read_request(const pack_record *r, pack_request *out) {
   if (r->size < REQUEST_HEAD)
     return 0;
-  *out = (pack_request){.roles = (unsigned)pack_get(r->bytes, 4),
+  *out = (pack_request){.roles = (unsigned)little_endian_get(r->bytes, 4),
                         .words = (const char *)r->bytes + REQUEST_HEAD,
                         .words_size = r->size - REQUEST_HEAD};
   memcpy(out->kernels, r->bytes + 16, sizeof out->kernels);

@@ -28,6 +28,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "little_endian.h"
+
 #define PACK_MAGIC "qkvcpack"
 
 enum {
@@ -52,18 +54,6 @@ enum {
                         zeros up to a multiple of 16, the image */
   REQUEST_HEAD = 64, /* of a request: roles (4), zero (12), three keys (16 each); then the words */
 };
-
-static inline void pack_put(unsigned char *at, uint64_t value, int bytes) {
-  for (int n = 0; n < bytes; n++)
-    at[n] = (unsigned char)(value >> 8 * n);
-}
-
-static inline uint64_t pack_get(const unsigned char *at, int bytes) {
-  uint64_t value = 0;
-  for (int n = 0; n < bytes; n++)
-    value |= (uint64_t)at[n] << 8 * n;
-  return value;
-}
 
 static inline uint64_t pack_padded(uint64_t size) {
   return (size + RECORD_ALIGNMENT - 1) / RECORD_ALIGNMENT * RECORD_ALIGNMENT;

@@ -94,8 +94,8 @@ int pack_add_kernel(pack_writer *w, const unsigned char key[PACK_KEY_SIZE], cons
   const size_t start = KERNEL_HEAD + (size_t)pack_padded(kernel->manifest_size), size = start + kernel->image_size;
   unsigned char *bytes = padded(size);
   if (bytes) {
-    pack_put(bytes, kernel->manifest_size, 4);
-    pack_put(bytes + 8, kernel->image_size, 8);
+    little_endian_put(bytes, kernel->manifest_size, 4);
+    little_endian_put(bytes + 8, kernel->image_size, 8);
     memcpy(bytes + KERNEL_HEAD, kernel->manifest, kernel->manifest_size);
     memcpy(bytes + start, kernel->image, kernel->image_size);
   }
@@ -106,7 +106,7 @@ int pack_add_request(pack_writer *w, const unsigned char key[PACK_KEY_SIZE], con
   const size_t size = REQUEST_HEAD + request->words_size;
   unsigned char *bytes = padded(size);
   if (bytes) {
-    pack_put(bytes, request->roles, 4);
+    little_endian_put(bytes, request->roles, 4);
     memcpy(bytes + 16, request->kernels, sizeof request->kernels);
     memcpy(bytes + REQUEST_HEAD, request->words, request->words_size);
   }
@@ -149,11 +149,11 @@ static void put_digest(unsigned char *at, XXH128_hash_t hash) {
 
 static void put_head(const pack_writer *w, unsigned char *file, size_t size) {
   memcpy(file, PACK_MAGIC, 8);
-  pack_put(file + AT_VERSION, PACK_FORMAT, 4);
-  pack_put(file + AT_HEADER_SIZE, HEADER_SIZE, 4);
-  pack_put(file + AT_FILE_SIZE, size, 8);
-  pack_put(file + AT_COUNT, w->count, 4);
-  pack_put(file + AT_MANIFEST_FORMAT, (uint64_t)w->maker.manifest_format, 4);
+  little_endian_put(file + AT_VERSION, PACK_FORMAT, 4);
+  little_endian_put(file + AT_HEADER_SIZE, HEADER_SIZE, 4);
+  little_endian_put(file + AT_FILE_SIZE, size, 8);
+  little_endian_put(file + AT_COUNT, w->count, 4);
+  little_endian_put(file + AT_MANIFEST_FORMAT, (uint64_t)w->maker.manifest_format, 4);
   memcpy(file + AT_GENERATOR, w->maker.version, strnlen(w->maker.version, PACK_VERSION_SIZE - 1));
   memcpy(file + AT_TEMPLATES, w->maker.templates, strnlen(w->maker.templates, PACK_DIGEST_SIZE - 1));
   XXH3_state_t state;
@@ -182,10 +182,10 @@ void *pack_writer_finish(const pack_writer *w, size_t *size) {
     const item *from = order[n];
     const size_t bytes = (size_t)pack_padded(from->size);
     unsigned char *entry = file + HEADER_SIZE + n * ENTRY_SIZE;
-    pack_put(entry + IN_KIND, (uint64_t)from->kind, 4);
+    little_endian_put(entry + IN_KIND, (uint64_t)from->kind, 4);
     memcpy(entry + IN_KEY, from->key, PACK_KEY_SIZE);
-    pack_put(entry + IN_OFFSET, at, 8);
-    pack_put(entry + IN_SIZE, from->size, 8);
+    little_endian_put(entry + IN_OFFSET, at, 8);
+    little_endian_put(entry + IN_SIZE, from->size, 8);
     put_digest(entry + IN_DIGEST, XXH3_128bits(from->bytes, bytes));
     memcpy(file + at, from->bytes, bytes);
     at += bytes;

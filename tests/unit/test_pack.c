@@ -210,7 +210,7 @@ static void newer_formats_are_named(void **state) {
   unsigned char *bytes = make_pack(0, 1, &size);
   pack *p;
   text why = {0};
-  pack_put(bytes + AT_VERSION, PACK_FORMAT + 1, 4);
+  little_endian_put(bytes + AT_VERSION, PACK_FORMAT + 1, 4);
   assert_int_equal(pack_open_memory(bytes, size, "NAME", &p, &why), PACK_NEWER);
   assert_non_null(strstr(why.bytes, "newer"));
   text_free(&why);
@@ -230,7 +230,7 @@ static void bodies_are_read_within_bounds(void **state) {
       body[n] = (unsigned char)(seed >> 20 & (seed >> 9 & 1 ? 255 : 31));
     }
     if (size >= KERNEL_HEAD && seed >> 12 & 1) /* sizes that nearly fit */
-      pack_put(body, size - KERNEL_HEAD + (seed >> 17 & 15), 4), pack_put(body + 8, seed >> 21 & 31, 8);
+      little_endian_put(body, size - KERNEL_HEAD + (seed >> 17 & 15), 4), little_endian_put(body + 8, seed >> 21 & 31, 8);
     const pack_record r = {.bytes = body, .size = size};
     pack_kernel k;
     pack_request q;
