@@ -179,7 +179,8 @@ bool space_add_family(lua_State *L, const family *f, const schedule_wish *wish, 
   for (int n = 0; n < out->npoints; n++) /* axes that the family has not, so that whole schedules compare */
     memset(out->points[n].values + f->naxes, 0, (size_t)(FAMILY_MAX_AXES - f->naxes) * sizeof(int));
   memset(standard.values + f->naxes, 0, (size_t)(FAMILY_MAX_AXES - f->naxes) * sizeof(int));
-  qsort(out->points, (size_t)out->npoints, sizeof *out->points, compare_points);
+  if (out->npoints) /* no room is held for none, and qsort takes no null */
+    qsort(out->points, (size_t)out->npoints, sizeof *out->points, compare_points);
   add_candidate(L, f, wish->arch, &standard, device, true, out);
   for (int n = 0; n < out->npoints; n++) {
     const schedule *s = &out->points[n];
