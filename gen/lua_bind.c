@@ -22,6 +22,7 @@ void binding_analyse(binding *b, arena *a) {
   b->plan = mask_make_tile_plan(a, b->spec->mask, b->spec->params, b->spec->align == ALIGN_BOTTOM_RIGHT, heads_vary,
                                 spec_is_dense(b->spec), &b->residue);
   b->rows = b->plan.hull;
+  b->has_width = mask_rows_width(a, &b->rows, &b->width);
   for (int edge = 0; edge < EDGE_COUNT; edge++)
     b->edges[edge] = mask_tile_edge(a, &b->rows, (mask_edge)edge);
   for (int n = 0; n < b->plan.rows.count; n++) {
@@ -240,6 +241,10 @@ static void define_mask(const binding *b, lua_State *L) {
   set_bool(L, "exact", b->rows.exact);
   set_int(L, "low_count", b->rows.nlow);
   set_int(L, "high_count", b->rows.nhigh);
+  if (b->has_width)
+    set_int(L, "width", b->width);
+  else
+    set_bool(L, "width", false);
   if (b->walk)
     binding_set_string(L, "walk", b->walk);
   else

@@ -21,6 +21,8 @@ typedef struct binding {
   const char *phase;
   mask_residue residue; /* modulus NULL: none, or tiles are not to follow it. Else what follows is of one residue */
   mask_rows rows;   /* one interval a row, for kernels that walk through a range of tiles */
+  bool has_width;
+  int64_t width;    /* the most keys of it, where a constant bounds them */
   mask_plan plan;   /* the rest that is known, for those that walk from tile to tile */
   const char *walk; /* "intervals", "boxes" or "map" where tiles are no single range; else NULL */
   const expr *edges[EDGE_COUNT]; /* by mask_edge; in the caller's arena, as all that follows */

@@ -89,6 +89,20 @@ int mask_rows_growth(const mask_rows *rows) {
   return known ? growth : MASK_BY_ROW;
 }
 
+bool mask_rows_width(arena *a, const mask_rows *rows, int64_t *width) {
+  bool known = false;
+  for (int h = 0; h < rows->nhigh; h++)
+    for (int l = 0; l < rows->nlow; l++) {
+      const expr *keys = expr_make(a, EXPR_SUB, rows->high[h].value, rows->low[l].value, NULL);
+      keys = expr_normalise(a, keys);
+      if (!expr_is_const(keys) || (known && keys->integer >= *width))
+        continue;
+      *width = keys->integer > 0 ? keys->integer : 0;
+      known = true;
+    }
+  return known;
+}
+
 void mask_add(arena *a, mask_rows *rows, bool low, const expr *value, int direction) {
   mask_bound *bounds = low ? rows->low : rows->high;
   int *count = low ? &rows->nlow : &rows->nhigh;

@@ -60,6 +60,9 @@ mask_rows mask_analyse(arena *a, const expr *mask, bool bottom_right);
  * as the directions of bounds tell (MASK_BY_ROW). The same then goes for the tiles of keys that tiles of rows visit. */
 int mask_rows_growth(const mask_rows *rows);
 
+/* Whether a constant bounds how many keys a row sees, such as a window's; *width is the least that the bounds give. */
+bool mask_rows_width(arena *a, const mask_rows *rows, int64_t *width);
+
 /* Which extreme of the interval over the rows of a tile. */
 typedef enum mask_edge {
   MASK_VISIT_BEGIN, /* least low over the rows: no row sees a key before it */

@@ -18,6 +18,8 @@ local MBARRIER_BYTES = 8
 local REGISTERS_PER_SM = 65536
 local BOX_ROWS = 8 -- the swizzle pattern's: a box begins with one
 local PRODUCER_WARPS = 4
+local NARROW = 513 -- keys that a row sees: of the windows measured, those up to 256 keys to both sides
+local SMS = 132 -- of an H100 or H200
 local PRODUCT_REGISTERS = 30 -- what ptxas wants beside the accumulators of one wgmma (its error C7602 names the sum)
 
 -- A matrix of `dim` columns in shared memory: panels as wide as the swizzle, one below the other. A last panel that the
@@ -89,10 +91,12 @@ local function registers(v, s)
   return s.tile_n // 2 + probabilities + v.dim_v // 2 + query + 24
 end
 
--- Whether rows see about as many keys as their neighbours, such as those of a window or a chunk: intervals in closed
--- form, of which at least one has both ends and none only a lower one, and which do not only grow or only shrink.
+-- Whether rows see about as many keys as their neighbours, such as those of a window or a small chunk: intervals in
+-- closed form, of which at least one has both ends and none only a lower one, and which do not only grow or only
+-- shrink. Rows of a chunk see one key to all of its keys, which counts where that is many tiles.
 local function has_even_rows()
   if mask.growth == "grows" or mask.growth == "shrinks" or mask.walk then return false end
+  if mask.width and mask.width > 2048 and mask.low_count + mask.high_count > 2 then return false end
   local both = false
   for n = 1, mask.intervals do
     local side = mask.by_row[n]
@@ -160,6 +164,15 @@ local function fit_rows(v, len_q, s)
   if len_q > 0 then s.warpgroups = math.min(s.warpgroups, ceil_div(rows, 64)) end
   if s.warpgroups == 1 then s.order = 0 end
   return s
+end
+
+-- Whether blocks of `warpgroups` end sooner than those of three, where all rows see as many keys and dimensions are
+-- small: an SM is done after as many rounds as it has tiles. Two warpgroups fill the tensor cores less, a row takes
+-- 1.3 times as long (H200, D 64 and 72, ten shapes of 1 to 32 images and texts). Unknown sizes: no.
+local function has_fewer_rounds(v, request, warpgroups)
+  local heads = v.heads_q * request.batch
+  local function time(w) return ceil_div(heads * ceil_div(request.len_q, 64 * w), SMS) * w end
+  return heads > 0 and request.len_q > 0 and 1.3 * time(warpgroups) < time(3)
 end
 
 -- Whether pages hold whole boxes.
@@ -283,13 +296,21 @@ return {
     if score.gathers and dim <= 128 then
       return schedule(dim <= 64 and not has_heavy_mask() and 3 or 2, 64, {stages = dim <= 64 and 3 or 2})
     end
-    if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, order = 0, carry = 1}) end
+    if dim <= 64 and uneven and short then return schedule(2, 128, {stages = 3, carry = 1}) end
     if dim <= 96 and has_heavy_mask() then
-      return schedule(2, mask.reads_pairs and 96 or 128, {stages = dim <= 64 and 3 or 2})
+      -- A map says where tiles are; what one number a key decides of elements leaves registers for three, which take
+      -- 0.86 and 0.96 of the time of two (documents, 16k and 4k tokens).
+      local light = mask.walk == "map" and #mask.keys <= 1 and not mask.reads_pairs
+      local warpgroups = dim <= 64 and light and 3 or 2
+      return schedule(warpgroups, mask.reads_pairs and 96 or 128, {stages = dim <= 64 and 3 or 2})
     end
     if dim <= 128 and mask.reads_pairs then return schedule(2, 80, {order = 0}) end -- 64 loads in flight would spill
-    if dim <= 64 then return schedule(3, 128, {stages = 3}) end
-    if dim <= 96 then return schedule(3, dim <= 72 and 128 or 112, {q_buffers = 1}) end
+    if dim <= 64 and mask.width and mask.width <= NARROW then return schedule(3, 64, {stages = 3}) end
+    if dim <= 72 then
+      local warpgroups = not uneven and has_fewer_rounds(v, request, 2) and 2 or 3
+      return schedule(warpgroups, 128, dim <= 64 and {stages = 3} or {q_buffers = 1})
+    end
+    if dim <= 96 then return schedule(2, 128, {q_buffers = 1}) end
     if dim < 128 then return schedule(2, 128, {order = 0}) end
     if dim == 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
     if dim <= 160 or (v.dim_v <= 128 and dim <= 192) then return schedule(2, 128, {q_buffers = 1, o_buffer = 0}) end

@@ -97,6 +97,19 @@ static void check_directions(mask_case *c, int q) {
   }
 }
 
+/* No row sees more keys than the width. */
+static void check_width(arena *a, mask_case *c) {
+  int64_t width;
+  if (!mask_rows_width(a, &c->rows, &width))
+    return;
+  for (int q = offset(c); q < offset(c) + c->len_q; q++) {
+    int seen = 0;
+    for (int k = 0; k < c->len_k; k++)
+      seen += visible(c, q, k);
+    CHECK(c, seen <= width, "q %d sees %d keys, more than the width of %d", q, seen, (int)width);
+  }
+}
+
 static int edge_at(mask_case *c, const expr *e, int first, int last) {
   c->env.symbol[EXPR_Q] = first;
   c->env.symbol[EXPR_I] = last;
@@ -138,6 +151,7 @@ static int check_case(arena *a, mask_case *c) {
     check_row(c, i + offset(c), &low, &high);
     check_directions(c, i + offset(c));
   }
+  check_width(a, c);
   for (int i = 0; i < c->len_q; i += c->tile) {
     int last = i + c->tile < c->len_q ? i + c->tile - 1 : c->len_q - 1;
     slack += check_tile(c, edges, i + offset(c), last + offset(c));
@@ -325,6 +339,37 @@ static void test_raw_rows(void **state) {
   arena_free(a);
 }
 
+static void test_widths(void **state) {
+  (void)state;
+  static const struct {
+    const char *source;
+    int width; /* -1: none is known */
+  } known[] = {
+      {"window(127, 0)", 128},
+      {"window(256, 256)", 513},
+      {"causal and q - k < 7 and q - k < 5", 5},
+      {"q // 4 == k // 4", 4},
+      {"causal and q // 2048 == k // 2048", 2048},
+      {"causal and q - k < -1", 0},
+      {"window(w, 0)", -1},
+      {"causal", -1},
+      {"causal and (q - k < 8 or k < 4)", -1},
+      {"k < 9", -1},
+      {"same(doc)", -1},
+  };
+  for (size_t n = 0; n < sizeof known / sizeof *known; n++)
+    for (int bottom_right = 0; bottom_right <= 1; bottom_right++) {
+      arena *a = arena_new();
+      int64_t width = -1;
+      mask_case c = {.mask = parse_mask(a, known[n].source), .bottom_right = bottom_right};
+      c.rows = mask_analyse(a, c.mask, c.bottom_right);
+      if (!mask_rows_width(a, &c.rows, &width))
+        width = -1;
+      CHECK(&c, width == known[n].width, "the width should be %d, is %d", known[n].width, (int)width);
+      arena_free(a);
+    }
+}
+
 static double greatest_read(void *user, int param, const int64_t *index) {
   (void)user;
   (void)param;
@@ -351,7 +396,7 @@ static void test_large_parameter(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_known_masks), cmocka_unit_test(test_random_masks),    cmocka_unit_test(test_many_bounds),
-      cmocka_unit_test(test_raw_rows),    cmocka_unit_test(test_large_parameter),
+      cmocka_unit_test(test_raw_rows),    cmocka_unit_test(test_large_parameter), cmocka_unit_test(test_widths),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
