@@ -119,6 +119,7 @@ return {
     local slice = m.tile_n * 16 * (m.k_chunks + m.v_chunks)
     local spills = math.max(registers(v, s) - 65536 // (32 * s.warps * s.blocks), 0)
     local c = cost.split(v, s, {
+      threads = 32 * s.warps,
       unit = "fma", tile_m = s.tile_m, tile_n = m.tile_n, blocks = s.blocks, dim_qk = v.dim_qk, dim_v = v.dim_v,
       shared = false, in_flight = 1.3 * s.warps * slice,
       chain = 700 + 12 * s.keys * (s.tile_m + 1) * (m.k_steps + m.v_steps),

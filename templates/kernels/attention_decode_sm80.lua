@@ -132,6 +132,7 @@ return {
     local m = layout(v, s)
     local groups = s.warps // s.row_warps
     return cost.split(v, s, {
+      threads = 32 * s.warps,
       unit = "mma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = s.blocks, dim_qk = m.dim_qk, dim_v = v.dim_v,
       shared = true, in_flight = groups * (s.stages - 1) * (m.k_bytes + m.v_bytes),
       chain = (500 + 250 * m.row_tiles + (m.bytes and 400 or 0)) * (0.5 + s.tile_n / 32), workers = groups,

@@ -157,7 +157,8 @@ return {
     return cost.split(v, s, {
       unit = "wgmma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = 1, dim_qk = round_up(v.dim_qk, 64),
       dim_v = round_up(v.dim_v, 64), shared = true, in_flight = m.in_flight * (m.k_bytes + m.v_bytes) / 2,
-      chain = (900 + 12 * s.tile_m) * s.tile_n / 64, workers = s.warpgroups, exponentials = 1, reach = lookups,
+      chain = 400 + (500 + 12 * s.tile_m) * s.tile_n / 64, workers = s.warpgroups, threads = 128 * s.warpgroups,
+      exponentials = 1, reach = lookups,
     })
   end,
 

@@ -123,7 +123,7 @@ local function overlap(v, s, is_uneven)
   if s.warpgroups == 1 then return 1.25, 400 end
   local dim = math.max(v.dim_qk, v.dim_v)
   local turns = (is_uneven or dim <= 96 or dim > 128) and 1 or 0
-  local few = s.warpgroups == 2 and dim <= 64 and 0.15 or 0 -- exponentials take as long as products: two do not fill up
+  local few = s.warpgroups == 2 and dim <= 72 and 0.35 or 0 -- exponentials take as long as products: two do not fill up
   return (s.order == turns and 1.72 or 1.66) - 0.05 * s.p_shared - few, 350
 end
 
@@ -387,6 +387,7 @@ return {
                                    s.p_shared * 256 * s.tile_n) + tile_bytes
     local boxes = 2 * m.boxes * m.qk.count -- each takes a warp about 85 cycles to start
     if boxes > 8 then step_cycles = step_cycles + 0.35 * 85 * boxes / s.loaders end
+    if m.rows then step_cycles = step_cycles + 0.4 * pairs * dims / 2048 end -- addresses and copies of every row
     if registers(v, s) > 0.9 * m.budget.consumer then step_cycles = step_cycles + 0.03 * pairs * dims / 2048 end
     if s.stages < s.warpgroups and s.p_shared == 0 then -- one waits until another has let a place go
       step_cycles = step_cycles + 0.045 * pairs * dims / 1200

@@ -42,37 +42,38 @@ end
 function cost.key_bytes(v, tokens) return tokens * (v.dim_qk + v.dim_v) * element_bytes[v.dtype_kv] end
 
 -- How the keys of few rows are split over all SMs (templates/lib/split.lua): waves; the slices of the block that has
--- the most; whether parts of several blocks have to be put together; blocks that work.
+-- the most; whether parts of several blocks have to be put together; blocks that work; how often blocks start anew.
 local function shares(s, tiles, slices, tile_n, places)
   local of_tile = slices / math.max(tiles, 1)
-  if s.merge > 1 then -- a cluster for each tile; where its blocks are many, not all SMs have neighbours enough
-    local clusters = s.merge > 8 and places // s.merge - 1 or places // s.merge
+  if s.merge > 1 then -- a cluster for each tile; not all SMs have neighbours enough for more than two
+    local clusters = s.merge > 2 and math.floor(0.92 * places / s.merge) or places // s.merge
     local rounds = math.ceil(tiles / clusters)
     local share = math.ceil(of_tile / s.merge)
     local waves = math.max(share * rounds * places / slices, 1)
-    return waves, share * rounds, true, math.min(tiles, clusters) * s.merge
+    return waves, share * rounds, true, tiles / rounds * s.merge, rounds
   end
   if s.split == 0 then
     local cut = slices > places and tiles % places > 0 or tiles < places and of_tile > 1
     local share = math.ceil(slices / places)
     local waves = slices <= places and cost.rounds(slices) or share * places / slices
-    return waves, share, cut, math.min(slices, places)
+    return waves, share, cut, math.min(slices, places), 1
   end
   local pieces = tiles * ceil_div(math.ceil(of_tile * tile_n), s.split)
   local share = math.ceil(pieces / places) * math.min(s.split // tile_n, of_tile)
-  return cost.rounds(pieces), share, pieces > tiles, math.min(pieces, places)
+  return cost.rounds(pieces), share, pieces > tiles, math.min(pieces, places), 1
 end
 
--- Seconds to put together the parts of `blocks` blocks with a share in each of so many tiles: by a cluster; by a kernel
--- behind; by the last block, which has more to read where many have a share. Measured on an H200.
-local function merging(s, tiles, blocks)
+-- Seconds to put together so many parts of a tile: by a cluster; by a kernel behind; by the last block, whose threads
+-- read one part after the other, and that as often as the tile has more places than they are. Fitted to an H200.
+local function merging(s, parts, passes)
   if s.merge > 1 then return 1.1e-6 end
-  if s.merge == 1 then return 2.9e-6 end
-  return 1.7e-6 + 0.035e-6 * math.max(blocks / math.max(tiles, 1) - 16, 0)
+  if s.merge == 1 then return 3.5e-6 end
+  return 0.7e-6 + passes * (0.5e-6 + 0.04e-6 * parts)
 end
 
 -- The counts of such kernels. What is the family's:
 -- tile_m, tile_n    rows of a tile, keys of a slice
+-- threads           that put parts together
 -- blocks            of an SM
 -- in_flight         bytes on their way to a block
 -- chain             cycles from a slice's arrival to the next one's turn; workers: slices at a time in a block
@@ -85,12 +86,13 @@ function cost.split(v, s, f)
   local tiles, slices = seen.rows * heads * parts, seen.tiles * heads * parts
   local rows = cost.row_bytes(v)
   if slices == 0 then return {unit = f.unit, memory_bytes = rows, fixed = cost.start} end
-  local waves, share, cut, busy = shares(s, tiles, slices, f.tile_n, device.sm_count * f.blocks)
+  local waves, share, cut, busy, rounds = shares(s, tiles, slices, f.tile_n, device.sm_count * f.blocks)
   local keys = cost.key_bytes(v, slices * f.tile_n)
   local once = keys / (seen.rows * parts) -- again for every tile of rows, from L2 where it holds them
   local panels = ceil_div(f.tile_m, 8) -- 8 rows are merged at a time
   local element, masked = cost.element(v)
   local pairs = f.tile_m * f.tile_n
+  local passes = ceil_div(f.tile_m * v.dim_v // 4, f.threads) -- four columns a thread
   return {
     unit = f.unit,
     flops = 2 * pairs * slices * (f.dim_qk + f.dim_v),
@@ -104,9 +106,10 @@ function cost.split(v, s, f)
     waves = waves,
     overhead = slices * f.chain / f.workers / f.blocks * 0.15,
     latency = share * f.chain / f.workers,
-    -- The start, the first keys; what warps and blocks found becomes one, at the end of each piece of a block.
-    fixed = cost.start + 0.8e-6 + (cut and merging(s, tiles, busy) or 0.4e-6) +
-      (cut and 1.6e-6 or 0.4e-6) * (panels - 1) * math.min((tiles + busy) / busy, 2),
+    -- The start, the first keys, and both again for blocks that follow; what warps and blocks found becomes one, at the
+    -- end of each piece of a block.
+    fixed = cost.start + 0.8e-6 + 5e-6 * (rounds - 1) + (cut and merging(s, busy / tiles, passes) or 0.4e-6) +
+      0.8e-6 * (panels - 1) * math.min((tiles + busy) / busy, 2),
   }
 end
 
