@@ -17,7 +17,10 @@
 
 typedef struct cache cache;
 
-enum { CACHE_KEY_SIZE = 33 }; /* 128 bits in hex and a zero */
+enum {
+  CACHE_KEY_SIZE = 33,      /* 128 bits in hex and a zero */
+  CACHE_SOURCE_DIGITS = 20, /* of a key: what the source and the options say; the rest is the compiler's */
+};
 
 /* One kernel, in memory. bytes are owned by the entry; freed with cache_entry_free. */
 typedef struct cache_entry {
@@ -36,7 +39,7 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
 void cache_close(cache *c);
 const char *cache_path(const cache *c); /* "" when memory only */
 
-/* The key of a kernel: the first 20 digits are a hash of format version, source and options (arch included), the others
+/* The key of a kernel: the first CACHE_SOURCE_DIGITS are a hash of format version, source and options (arch included), the others
  * of the compiler's identity. */
 void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]);
 

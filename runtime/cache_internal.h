@@ -22,8 +22,7 @@
 #define CACHE_SUFFIX ".kernel"  /* entries are KEY.kernel */
 #define CACHE_LEASE ".lease-"   /* files that say what is in use are .lease-NUMBER */
 
-enum { CACHE_ABANDONED = 3600 };   /* seconds: a temporary file of that age is nobody's */
-enum { CACHE_SOURCE_DIGITS = 20 }; /* of a key: what the source and the options say; the rest is the compiler's */
+enum { CACHE_ABANDONED = 3600 }; /* seconds: a temporary file of that age is nobody's */
 
 /* The keys that an open cache uses, and the file that says so to others. */
 typedef struct cache_lease {
