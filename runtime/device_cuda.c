@@ -317,8 +317,8 @@ static qkv_status check_cluster(const cuda_device *d, CUfunction function, int b
   /* Of other failures the launch tells: a question that cannot be answered is no reason to refuse the kernel. */
   if (result == CUDA_ERROR_INVALID_CLUSTER_SIZE || (result == CUDA_SUCCESS && clusters < 1))
     return error_set(QKV_BAD_SCHEDULE,
-                     "clusters of %d blocks, each of %d threads and with %d bytes of dynamic shared memory, fit nowhere on "
-                     "cuda:%d; smaller clusters, or blocks that need less, do",
+                     "clusters of %d blocks, each of %d threads and with %d bytes of dynamic shared memory, fit nowhere "
+                     "on cuda:%d; smaller clusters, or blocks that need less, do",
                      cluster, block, shared_bytes, d->ordinal);
   return QKV_OK;
 }

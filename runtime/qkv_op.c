@@ -366,7 +366,8 @@ static qkv_status make_kernels_by(qkv_op *op, const gen_request *request, int al
   return status;
 }
 
-/* A table's schedule that the device has no place for, as one of another GPU or part of a GPU, gives way to the default. */
+/* A table's schedule that the device has no place for, as one of another GPU or of a whole one, gives way to the
+ * default. */
 static qkv_status make_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
   bool by_table = true;
   const qkv_status status = make_kernels_by(op, request, aligned_only, &by_table);

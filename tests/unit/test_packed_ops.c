@@ -445,30 +445,27 @@ static void fill_with_packs(qkv_engine *e) {
   }
 }
 
-/* A pack holds what tables chose when it was made, beside the default, and the tables; the tables that a process has
- * decide which of it is taken. */
-static void test_tables_travel_along(void **state) {
-  (void)state;
-  char *folder = path_of("tuned"), *empty = path_of("empty"), *path = path_of("a.pack");
+/* A table in `folder` whose one entry is not the default schedule, and a pack made with it. */
+static void make_tuned_pack(const char *folder, const char *path, qkv_tuned_entry *entry) {
+  static char before[256];
   qkv_engine *e = open_tuned(folder, NULL);
   qkv_spec *s = load(e, dense);
-  char before[256];
   snprintf(before, sizeof before, "%s", schedule_of(e, dense, &maxima, 2));
   assert_string_not_equal(before, tuned_schedule);
-  const qkv_tuned_entry entry = {.size = sizeof entry,
-                                 .phase = "prefill",
-                                 .family = "attention_forward_sm80",
-                                 .schedule = tuned_schedule,
-                                 .workload = "w",
-                                 .batch = maxima.batch,
-                                 .len_q = maxima.len_q,
-                                 .len_k = maxima.len_k,
-                                 .seconds = 1e-3,
-                                 .low = 1e-3,
-                                 .high = 1e-3,
-                                 .default_schedule = before,
-                                 .default_seconds = 2e-3};
-  must(qkv_tuned_write(e, s, NULL, &entry, 1, NULL));
+  *entry = (qkv_tuned_entry){.size = sizeof *entry,
+                             .phase = "prefill",
+                             .family = "attention_forward_sm80",
+                             .schedule = tuned_schedule,
+                             .workload = "w",
+                             .batch = maxima.batch,
+                             .len_q = maxima.len_q,
+                             .len_k = maxima.len_k,
+                             .seconds = 1e-3,
+                             .low = 1e-3,
+                             .high = 1e-3,
+                             .default_schedule = before,
+                             .default_seconds = 2e-3};
+  must(qkv_tuned_write(e, s, NULL, entry, 1, NULL));
   qkv_bundle *b;
   must(qkv_bundle_open(e, &b));
   must(qkv_bundle_add(b, s, NULL, &maxima, NULL));
@@ -476,40 +473,63 @@ static void test_tables_travel_along(void **state) {
   qkv_bundle_free(b);
   qkv_spec_free(s);
   qkv_close(e);
+}
+
+/* A pack holds what tables chose when it was made, beside the default, and the tables; the tables that a process has
+ * decide which of it is taken. */
+static void test_tables_travel_along(void **state) {
+  (void)state;
+  char *folder = path_of("tuned"), *empty = path_of("empty"), *path = path_of("a.pack");
+  qkv_tuned_entry entry;
+  make_tuned_pack(folder, path, &entry);
   /* With the table; with the pack's alone; without any. */
-  e = open_tuned(folder, path);
+  qkv_engine *e = open_tuned(folder, path);
   assert_string_equal(schedule_of(e, dense, &maxima, 0), tuned_schedule);
   qkv_close(e);
   e = open_tuned(empty, path);
   assert_string_equal(schedule_of(e, dense, &maxima, 0), tuned_schedule);
   qkv_close(e);
   e = open_tuned("", path);
-  assert_string_equal(schedule_of(e, dense, &maxima, 0), before);
-  qkv_close(e);
-  /* Why it is that schedule is said, though nothing is rendered. */
-  e = open_tuned(empty, path);
-  qkv_limits beyond = maxima;
-  schedule_of(e, dense, &maxima, 0);
-  assert_non_null(strstr(log_text, "dense: tuned, from "));
-  beyond.len_k = 1 << 24;
-  assert_string_equal(schedule_of(e, dense, &beyond, 0), before);
-  assert_non_null(strstr(log_text, "is outside of the tuned range of "));
-  qkv_close(e);
-  /* A pack for which there is no place leaves nothing behind. */
-  e = open_tuned(empty, NULL);
-  fill_with_packs(e);
-  assert_int_equal(qkv_pack_load(e, path), QKV_INVALID_ARGUMENT);
-  assert_non_null(strstr(qkv_last_error(NULL), "a.pack: an engine has at most 64 packs"));
-  assert_string_equal(schedule_of(e, dense, &maxima, 2), before);
+  assert_string_equal(schedule_of(e, dense, &maxima, 0), entry.default_schedule);
   qkv_close(e);
   /* A newer table of the user's comes first: the pack has no such kernel. */
   e = open_tuned(empty, path);
   qkv_tuned_entry newer = entry;
   newer.schedule = "tile_m=64,tile_n=64,warps=4,stages=2,q_registers=1,split_loads=0,slack=8,blocks=2";
-  s = load(e, dense);
+  qkv_spec *s = load(e, dense);
   must(qkv_tuned_write(e, s, NULL, &newer, 1, NULL));
   qkv_spec_free(s);
   assert_string_equal(schedule_of(e, dense, &maxima, 2), newer.schedule);
+  qkv_close(e);
+}
+
+/* Why it is that schedule is said, though nothing is rendered: the table's, or the default beyond its range. */
+static void test_packs_say_what_tables_say(void **state) {
+  (void)state;
+  char *path = path_of("a.pack");
+  qkv_tuned_entry entry;
+  qkv_limits beyond = maxima;
+  make_tuned_pack(path_of("tuned"), path, &entry);
+  qkv_engine *e = open_tuned(path_of("empty"), path);
+  schedule_of(e, dense, &maxima, 0);
+  assert_non_null(strstr(log_text, "dense: tuned, from "));
+  beyond.len_k = 1 << 24;
+  assert_string_equal(schedule_of(e, dense, &beyond, 0), entry.default_schedule);
+  assert_non_null(strstr(log_text, "is outside of the tuned range of "));
+  qkv_close(e);
+}
+
+/* A pack for which there is no place leaves none of its tables behind. */
+static void test_too_many_packs(void **state) {
+  (void)state;
+  char *path = path_of("a.pack");
+  qkv_tuned_entry entry;
+  make_tuned_pack(path_of("tuned"), path, &entry);
+  qkv_engine *e = open_tuned(path_of("empty"), NULL);
+  fill_with_packs(e);
+  assert_int_equal(qkv_pack_load(e, path), QKV_INVALID_ARGUMENT);
+  assert_non_null(strstr(qkv_last_error(NULL), "a.pack: an engine has at most 64 packs"));
+  assert_string_equal(schedule_of(e, dense, &maxima, 2), entry.default_schedule);
   qkv_close(e);
 }
 
@@ -1040,6 +1060,8 @@ int main(int argc, char **argv) {
                                      TEST(test_aligned_only_packs),
                                      TEST(test_missing_kernels_are_named),
                                      TEST(test_tables_travel_along),
+                                     TEST(test_packs_say_what_tables_say),
+                                     TEST(test_too_many_packs),
                                      TEST(test_moved_read_only_and_in_memory),
                                      TEST(test_the_first_pack_wins),
                                      TEST(test_the_environment_names_packs),
