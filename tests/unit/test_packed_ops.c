@@ -884,90 +884,6 @@ static void test_many_with_failures(void **state) {
   qkv_close(e);
 }
 
-/* One call's end does not lift the limit of another that goes on. */
-typedef struct overlap {
-  qkv_engine *engine;
-  qkv_spec *spec;
-  int seen;
-} overlap;
-
-static void *prepare_beside(void *user) {
-  overlap *o = user;
-  qkv_prepare_many_options options = QKV_PREPARE_MANY_OPTIONS_INIT;
-  qkv_op *op;
-  options.threads = 1;
-  must(qkv_prepare_many(o->engine, 1, &o->spec, NULL, &op, NULL, &options));
-  qkv_op_free(op);
-  return NULL;
-}
-
-static void look_at_limit(int done, int total, const char *name, const char *how, double seconds, void *user) {
-  (void)done, (void)total, (void)name, (void)how, (void)seconds;
-  overlap *o = user;
-  pthread_t thread;
-  assert_int_equal(pthread_create(&thread, NULL, prepare_beside, o), 0);
-  pthread_join(thread, NULL);
-  o->seen = o->engine->compile_limit;
-}
-
-static void test_limits_of_overlapping_calls(void **state) {
-  (void)state;
-  qkv_engine *e = open_engine(0, NULL);
-  overlap o = {e, load(e, dense), 0};
-  qkv_prepare_many_options options = QKV_PREPARE_MANY_OPTIONS_INIT;
-  qkv_op *op;
-  options.progress = look_at_limit;
-  options.user = &o;
-  options.threads = cores() + 3;
-  must(qkv_prepare_many(e, 1, &o.spec, NULL, &op, NULL, &options));
-  qkv_op_free(op);
-  assert_int_equal(o.seen, cores() + 3);
-  assert_int_equal(e->compile_limit, cores());
-  qkv_spec_free(o.spec);
-  qkv_close(e);
-}
-
-/* One bundle, written, read and added to by many threads: whole packs, all of them. */
-typedef struct writing {
-  qkv_bundle *bundle;
-  qkv_spec *spec;
-  char path[160];
-} writing;
-
-static void *write_and_add(void *user) {
-  writing *w = user;
-  for (int n = 0; n < 3; n++) {
-    must(qkv_bundle_add(w->bundle, w->spec, NULL, &maxima, NULL));
-    must(qkv_bundle_write(w->bundle, w->path));
-  }
-  return NULL;
-}
-
-static void test_one_bundle_of_many_threads(void **state) {
-  (void)state;
-  enum { THREADS = 4 };
-  qkv_engine *e = open_engine(0, NULL);
-  qkv_bundle *b;
-  writing w[THREADS];
-  pthread_t threads[THREADS];
-  must(qkv_bundle_open(e, &b));
-  for (int n = 0; n < THREADS; n++) {
-    w[n] = (writing){b, load(e, n % 2 ? served : dense), ""};
-    snprintf(w[n].path, sizeof w[n].path, "%s/%d.pack", root, n);
-    assert_int_equal(pthread_create(&threads[n], NULL, write_and_add, &w[n]), 0);
-  }
-  for (int n = 0; n < THREADS; n++)
-    pthread_join(threads[n], NULL);
-  for (int n = 0; n < THREADS; n++) {
-    qkv_pack_info info = {.size = sizeof info};
-    must(qkv_pack_list(w[n].path, &info, NULL, NULL));
-    assert_true(info.records > 0 && info.damaged == 0);
-    qkv_spec_free(w[n].spec);
-  }
-  qkv_bundle_free(b);
-  qkv_close(e);
-}
-
 /* ---- A start from a pack ---- */
 
 /* The figure is 100 ms for 40 specs on two cores, the driver's own work excluded: this one does none. */
@@ -1071,8 +987,6 @@ int main(int argc, char **argv) {
                                      TEST(test_what_drops_a_cached_image),
                                      TEST(test_clusters_that_fit_nowhere),
                                      TEST(test_many_with_failures),
-                                     TEST(test_limits_of_overlapping_calls),
-                                     TEST(test_one_bundle_of_many_threads),
                                      TEST(test_start_of_forty_specs),
                                      TEST(test_every_field_is_in_the_key),
                                      TEST(test_requests_tell_apart_what_differs)};
