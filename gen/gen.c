@@ -83,6 +83,10 @@ bool gen_is_decode(const gen_request *r) {
   return r->len_q >= 1 && r->len_q <= GEN_DECODE_LEN_Q && !r->schedule;
 }
 
+const char *gen_phase(const gen_request *r) {
+  return r->phase ? r->phase : gen_is_decode(r) ? "decode" : "prefill";
+}
+
 /* A generation for the request with its defaults filled in, or NULL. */
 static generation *open_generation(const spec *s, const gen_request *request, gen_error *error) {
   generation *g = calloc(1, sizeof *g);
@@ -95,8 +99,7 @@ static generation *open_generation(const spec *s, const gen_request *request, ge
   if (!g->request.arch)
     g->request.arch = arch_table(&count);
   g->any_phase = !g->request.phase;
-  if (g->any_phase)
-    g->request.phase = gen_is_decode(&g->request) ? "decode" : "prefill";
+  g->request.phase = gen_phase(&g->request);
   g->spec = s;
   g->bound = (binding){.spec = s, .arch = g->request.arch, .request = &g->request, .phase = g->request.phase};
   renderer_init(&g->render, &g->host);

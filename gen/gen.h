@@ -52,6 +52,8 @@ typedef struct gen_kernel {
 
 /* Whether the phase of a request that names none is "decode". */
 bool gen_is_decode(const gen_request *request);
+/* The phase of a request: the one it names, else "decode" or "prefill". */
+const char *gen_phase(const gen_request *request);
 
 /* Renders one kernel. *out is freed with gen_kernel_free. */
 gen_status gen_render(const spec *s, const gen_request *request, gen_kernel **out, gen_error *error);

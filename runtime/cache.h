@@ -17,7 +17,10 @@
 
 typedef struct cache cache;
 
-enum { CACHE_KEY_SIZE = 33 }; /* 128 bits in hex and a zero */
+enum {
+  CACHE_KEY_SIZE = 33,      /* 128 bits in hex and a zero */
+  CACHE_SOURCE_DIGITS = 20, /* of a key: what the source and the options say; the rest is the compiler's */
+};
 
 /* One kernel, in memory. bytes are owned by the entry; freed with cache_entry_free. */
 typedef struct cache_entry {
@@ -36,12 +39,12 @@ cache *cache_open(const char *dir, void (*warn)(const char *message, void *user)
 void cache_close(cache *c);
 const char *cache_path(const cache *c); /* "" when memory only */
 
-/* The key of a kernel: the first 20 digits are a hash of format version, source and options (arch included), the others
- * of the compiler's identity. */
+/* The key of a kernel: the first CACHE_SOURCE_DIGITS are a hash of format version, source and options (arch included),
+ * the others of the compiler's identity. */
 void cache_key(const char *source, const char *options, const char *compiler, char key[CACHE_KEY_SIZE]);
 
 /* For a key made with an unknown compiler (""): makes it that of the newest entry of the same source and options,
- * whichever compiler that came from. 0 and the key as it was when there is none. */
+ * whichever compiler that came from, that verifies. 0 and the key as it was when there is none. */
 int cache_find(cache *c, char key[CACHE_KEY_SIZE]);
 
 cache_result cache_read(cache *c, const char *key, cache_entry *out);
@@ -55,15 +58,18 @@ void cache_turn_give(int turn, const char *key);
 void cache_remove(cache *c, const char *key);
 void cache_entry_free(cache_entry *e);
 
-/* Deletes entries as qkv_cache_gc says. */
-void cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report *out);
+/* These walk over the directory. They return 0, or the errno for which it could not be read to its end; what was found
+ * until then was visited and cleared, but nothing collected. */
 
+/* Deletes entries as qkv_cache_gc says. */
+int cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report *out);
 int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
-int64_t cache_clear(cache *c, int only_invalid);
+int cache_clear(cache *c, int only_invalid, int64_t *removed);
 /* Publishes in `directory` the entries that verify and that `wanted` (nonzero) chooses by their manifest; counts them,
- * and those that do not verify. 0, or the errno of the first publication that failed. */
+ * and those that do not verify. 0, or the errno of the first publication that failed. *unread: 0, or the errno for
+ * which the cache's own directory could not be read: then nothing is published. */
 int cache_export(cache *c, const char *directory, int (*wanted)(const manifest *m, void *user), void *user,
-                 int64_t *copied, int64_t *invalid);
+                 int64_t *copied, int64_t *invalid, int *unread);
 /* The name of the path's file system, "unknown" or "another". *network (unless NULL): other hosts may share it. */
 const char *cache_file_system(const char *path, int *network);
 /* Corrupt entries, failed reads and writes since cache_open. */

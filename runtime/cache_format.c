@@ -78,6 +78,12 @@ static void *copy(const unsigned char *from, size_t size) {
   return to;
 }
 
+int cache_is_newer(const void *bytes, size_t size) {
+  const unsigned char *file = bytes;
+  return size >= AT_HEADER_SIZE && !memcmp(file, magic, 8) &&
+         little_endian_get(file + AT_VERSION, 4) > FORMAT_VERSION;
+}
+
 int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *out) {
   const unsigned char *file = bytes;
   if (size < HEADER_SIZE || memcmp(file, magic, 8) || little_endian_get(file + AT_VERSION, 4) != FORMAT_VERSION ||

@@ -55,10 +55,15 @@ static void collect(const cache *c, const cache_items *f, const qkv_cache_gc_opt
   free(uses.keys);
 }
 
-void cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report *out) {
+int cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report *out) {
   qkv_cache_gc_options o = *options;
-  cache_items f = cache_scan(c);
+  cache_items f;
+  const int error = cache_scan(c, &f);
   *out = (qkv_cache_gc_report){.size = sizeof *out};
+  if (error) { /* who does not see all cannot tell which are the oldest */
+    free(f.items);
+    return error;
+  }
   if (o.max_bytes < 0)
     o.max_bytes = c->byte_limit;
   for (size_t n = 0; n < f.count; n++) {
@@ -71,6 +76,7 @@ void cache_gc(cache *c, const qkv_cache_gc_options *options, qkv_cache_gc_report
   free(f.items);
   if (!o.dry_run)
     c->bytes = out->bytes;
+  return 0;
 }
 
 void cache_evict(cache *c) {

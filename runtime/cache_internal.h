@@ -22,8 +22,7 @@
 #define CACHE_SUFFIX ".kernel"  /* entries are KEY.kernel */
 #define CACHE_LEASE ".lease-"   /* files that say what is in use are .lease-NUMBER */
 
-enum { CACHE_ABANDONED = 3600 };   /* seconds: a temporary file of that age is nobody's */
-enum { CACHE_SOURCE_DIGITS = 20 }; /* of a key: what the source and the options say; the rest is the compiler's */
+enum { CACHE_ABANDONED = 3600 }; /* seconds: a temporary file of that age is nobody's */
 
 /* The keys that an open cache uses, and the file that says so to others. */
 typedef struct cache_lease {
@@ -66,6 +65,8 @@ void *cache_encode(const char *key, const cache_entry *entry, size_t *size);
 /* Verifies the bytes of a file against their digest and the key; fills out (owned by the caller) unless it is NULL.
  * 1: valid; 0: not; -1: valid, but memory is out. */
 int cache_decode(const char *key, const void *bytes, size_t size, cache_entry *out);
+/* 1 when the bytes begin like an entry of a later format than this version's. */
+int cache_is_newer(const void *bytes, size_t size);
 
 /* Reads a whole trusted file: 1 and malloc'd bytes, 0 absent, -1 not to be had (errno says why; EPERM: not trusted). */
 int cache_read_file(const char *path, void **bytes, size_t *size, struct stat *st);
@@ -103,8 +104,8 @@ typedef struct cache_items {
   size_t count, capacity;
 } cache_items;
 
-/* All entries and temporary files; what cannot be read is left out. */
-cache_items cache_scan(const cache *c);
+/* All entries and temporary files. 0, or the errno for which some may be missing; a directory that is gone is empty. */
+int cache_scan(const cache *c, cache_items *out);
 /* 1 when the file is gone, whoever removed it. */
 int cache_remove_file(const cache *c, const char *name);
 

@@ -36,27 +36,42 @@ static int add_item(cache_items *f, const cache_item *item) {
   return 1;
 }
 
-cache_items cache_scan(const cache *c) {
-  cache_items f = {0};
-  DIR *dir = *c->path ? opendir(c->path) : NULL;
-  time_t now = time(NULL);
-  for (struct dirent *e; dir && (e = readdir(dir));) {
-    struct stat st;
+/* The entry's file, or a temporary one, as an item. 0: it is none, or gone. */
+static int describe(int directory, const char *name, time_t now, cache_item *out) {
+  struct stat st;
+  if ((!is_entry(name) && !is_temporary(name)) || strlen(name) >= sizeof out->name ||
+      fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
+    return 0;
+  *out = (cache_item){.temporary = is_temporary(name),
+                      .bytes = st.st_size,
+                      .age = now - st.st_mtim.tv_sec,
+                      .modified = st.st_mtim};
+  strcpy(out->name, name);
+  return 1;
+}
+
+int cache_scan(const cache *c, cache_items *out) {
+  *out = (cache_items){0};
+  if (!*c->path)
+    return 0;
+  DIR *dir = opendir(c->path);
+  if (!dir)
+    return errno == ENOENT ? 0 : errno;
+  const time_t now = time(NULL);
+  int error = 0;
+  while (!error) {
     cache_item item;
-    if ((!is_entry(e->d_name) && !is_temporary(e->d_name)) || strlen(e->d_name) >= sizeof item.name ||
-        fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISREG(st.st_mode))
-      continue;
-    strcpy(item.name, e->d_name);
-    item.temporary = is_temporary(e->d_name);
-    item.bytes = st.st_size;
-    item.age = now - st.st_mtim.tv_sec;
-    item.modified = st.st_mtim;
-    if (!add_item(&f, &item))
+    errno = 0;
+    const struct dirent *e = readdir(dir);
+    if (!e) {
+      error = errno;
       break;
+    }
+    if (describe(dirfd(dir), e->d_name, now, &item) && !add_item(out, &item))
+      error = ENOMEM;
   }
-  if (dir)
-    closedir(dir);
-  return f;
+  closedir(dir);
+  return error;
 }
 
 static void key_of(const cache_item *item, char key[CACHE_KEY_SIZE]) {
@@ -76,113 +91,122 @@ int cache_remove_file(const cache *c, const char *name) {
   return gone;
 }
 
-/* Reads and checks one entry; *m is zero when it is not valid. */
-static int verify(const cache *c, const char *key, manifest *m) {
+typedef enum state { GONE, CORRUPT, NEWER, VALID } state;
+
+/* Reads and checks one entry. *m is zero unless it is valid and its manifest of this version. bytes (unless NULL): the
+ * file, freed by the caller. */
+static state inspect(const cache *c, const char *key, manifest *m, void **bytes, size_t *size) {
   char *path = cache_file(c, key);
-  void *bytes = NULL;
-  size_t size;
+  void *file = NULL;
+  size_t length = 0;
   struct stat st;
   cache_entry entry = {0};
+  const int got = path ? cache_read_file(path, &file, &length, &st) : 0;
+  const int valid = got > 0 ? cache_decode(key, file, length, &entry) : 0;
   memset(m, 0, sizeof *m);
-  int valid = path && cache_read_file(path, &bytes, &size, &st) > 0 && cache_decode(key, bytes, size, &entry) > 0 &&
-              manifest_read(entry.manifest, entry.manifest_size, m);
-  if (!valid)
+  if (valid > 0 && !manifest_read(entry.manifest, entry.manifest_size, m))
     memset(m, 0, sizeof *m);
+  const state s = got == 0                                    ? GONE
+                  : valid                                     ? VALID
+                  : got > 0 && cache_is_newer(file, length) ? NEWER
+                                                              : CORRUPT;
   cache_entry_free(&entry);
-  free(bytes);
   free(path);
-  return valid;
+  if (bytes) {
+    *bytes = file;
+    *size = length;
+  } else {
+    free(file);
+  }
+  return s;
 }
 
 int cache_find(cache *c, char key[CACHE_KEY_SIZE]) {
-  cache_items f = cache_scan(c);
+  manifest *m = malloc(sizeof *m);
+  cache_items f;
   const cache_item *newest = NULL;
-  for (size_t n = 0; n < f.count; n++)
-    if (!f.items[n].temporary && !memcmp(f.items[n].name, key, CACHE_SOURCE_DIGITS) &&
-        (!newest || f.items[n].age < newest->age))
+  cache_scan(c, &f); /* of what is found the newest serves as well */
+  for (size_t n = 0; m && n < f.count; n++) {
+    char own[CACHE_KEY_SIZE];
+    key_of(&f.items[n], own);
+    if (!f.items[n].temporary && !memcmp(own, key, CACHE_SOURCE_DIGITS) && (!newest || f.items[n].age < newest->age) &&
+        inspect(c, own, m, NULL, NULL) == VALID)
       newest = &f.items[n];
+  }
   if (newest)
     memcpy(key, newest->name, CACHE_KEY_SIZE - 1);
   free(f.items);
+  free(m);
   return newest != NULL;
 }
 
 int cache_visit(cache *c, int (*visit)(const qkv_cache_entry *entry, void *user), void *user) {
   manifest *m = malloc(sizeof *m);
-  cache_items f = cache_scan(c);
+  cache_items f;
+  const int scanned = cache_scan(c, &f), error = m ? scanned : ENOMEM;
   int stop = 0;
   if (f.count)
     qsort(f.items, f.count, sizeof *f.items, by_name);
   for (size_t n = 0; m && n < f.count && !stop; n++) {
     char key[CACHE_KEY_SIZE];
-    if (f.items[n].temporary)
-      continue;
     key_of(&f.items[n], key);
-    qkv_cache_entry entry = {
-        .size = sizeof entry, .key = key, .bytes = f.items[n].bytes, .age_seconds = f.items[n].age};
-    entry.valid = verify(c, key, m);
-    entry.family = m->family;
-    entry.arch = m->arch;
-    entry.schedule = m->schedule;
-    stop = visit(&entry, user);
+    const state found = f.items[n].temporary ? GONE : inspect(c, key, m, NULL, NULL);
+    const qkv_cache_entry entry = {.size = sizeof entry,
+                                   .key = key,
+                                   .family = m->family,
+                                   .arch = m->arch,
+                                   .schedule = m->schedule,
+                                   .bytes = f.items[n].bytes,
+                                   .age_seconds = f.items[n].age,
+                                   .valid = found != CORRUPT,
+                                   .newer = found == NEWER};
+    stop = found != GONE && visit(&entry, user);
   }
   free(f.items);
   free(m);
-  return stop;
+  return error;
 }
 
-int64_t cache_clear(cache *c, int only_invalid) {
+int cache_clear(cache *c, int only_invalid, int64_t *removed) {
   manifest *m = malloc(sizeof *m);
-  cache_items f = cache_scan(c);
-  int64_t removed = 0;
+  cache_items f;
+  const int scanned = cache_scan(c, &f), error = m ? scanned : ENOMEM;
+  *removed = 0;
   for (size_t n = 0; m && n < f.count; n++) {
     const cache_item *item = &f.items[n];
     char key[CACHE_KEY_SIZE];
     key_of(item, key);
-    if (item->temporary ? item->age > CACHE_ABANDONED : !only_invalid || !verify(c, key, m))
-      removed += cache_remove_file(c, item->name) && !item->temporary;
+    if (item->temporary ? item->age > CACHE_ABANDONED : !only_invalid || inspect(c, key, m, NULL, NULL) == CORRUPT)
+      *removed += cache_remove_file(c, item->name) && !item->temporary;
   }
   free(f.items);
   free(m);
   c->bytes = -1;
-  return removed;
-}
-
-/* Copies one entry if it verifies and is wanted. 1: copied, 0: not wanted, -1: it does not verify; else an errno in
- * *error. */
-static int export_entry(const cache *c, const char *key, const char *directory,
-                        int (*wanted)(const manifest *m, void *user), void *user, manifest *m, int *error) {
-  char *path = cache_file(c, key);
-  void *bytes = NULL;
-  size_t size = 0;
-  struct stat st;
-  cache_entry entry = {0};
-  int result = -1;
-  if (path && cache_read_file(path, &bytes, &size, &st) > 0 && cache_decode(key, bytes, size, &entry) > 0 &&
-      manifest_read(entry.manifest, entry.manifest_size, m))
-    result = wanted(m, user);
-  if (result > 0)
-    *error = cache_publish(directory, key, bytes, size);
-  cache_entry_free(&entry);
-  free(bytes);
-  free(path);
-  return result;
+  return error;
 }
 
 int cache_export(cache *c, const char *directory, int (*wanted)(const manifest *m, void *user), void *user,
-                 int64_t *copied, int64_t *invalid) {
+                 int64_t *copied, int64_t *invalid, int *unread) {
   manifest *m = malloc(sizeof *m);
-  cache_items f = cache_scan(c);
-  int error = m ? 0 : ENOMEM;
+  cache_items f;
+  int error = 0;
+  *unread = cache_scan(c, &f);
+  *unread = m ? *unread : ENOMEM;
   *copied = *invalid = 0;
-  for (size_t n = 0; n < f.count && !error; n++) {
+  for (size_t n = 0; n < f.count && !error && !*unread; n++) {
     char key[CACHE_KEY_SIZE];
+    void *bytes;
+    size_t size;
     if (f.items[n].temporary)
       continue;
     key_of(&f.items[n], key);
-    int result = export_entry(c, key, directory, wanted, user, m, &error);
-    *copied += result > 0 && !error;
-    *invalid += result < 0;
+    const state found = inspect(c, key, m, &bytes, &size);
+    *invalid += found == CORRUPT;
+    if (found == VALID && wanted(m, user)) {
+      error = cache_publish(directory, key, bytes, size);
+      *copied += !error;
+    }
+    free(bytes);
   }
   free(f.items);
   free(m);

@@ -32,7 +32,8 @@ enum {
   CUDA_ERROR_OUT_OF_MEMORY = 2,
   CUDA_ERROR_DEINITIALIZED = 4,
   CUDA_ERROR_CAPTURE_FIRST = 900, /* CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ... */
-  CUDA_ERROR_CAPTURE_LAST = 908   /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
+  CUDA_ERROR_CAPTURE_LAST = 908,  /* CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD */
+  CUDA_ERROR_INVALID_CLUSTER_SIZE = 912
 };
 
 /* CUdevice_attribute */
@@ -159,6 +160,8 @@ enum {
      unsigned block_z, unsigned shared_bytes, CUstream stream, void **params, void **extra))                           \
   X(launch_ex, cuLaunchKernelEx,                                                                                       \
     (const CUlaunchConfig *config, void *function_or_kernel, void **params, void **extra))                             \
+  X(active_clusters, cuOccupancyMaxActiveClusters,                                                                     \
+    (int *clusters, CUfunction function, const CUlaunchConfig *config))                                                \
   X(memory_set, cuMemsetD8Async, (CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream))             \
   X(tensor_map_encode, cuTensorMapEncodeTiled,                                                                         \
     (void *map, int data_type, unsigned rank, void *base, const uint64_t *extents, const uint64_t *strides,            \

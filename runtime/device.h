@@ -88,9 +88,10 @@ typedef struct device_ops {
   /* Loads an image. `name` appears in fault reports. */
   qkv_status (*load)(device *d, const void *image, size_t size, const char *name, device_module **out);
   void (*unload)(device *d, device_module *m);
-  /* An entry with its shared-memory limit raised to shared_bytes, for launches in clusters of up to `cluster` blocks (1:
-   * none). Freed with the module. */
-  qkv_status (*kernel)(device *d, device_module *m, const char *entry, int shared_bytes, int cluster,
+  /* An entry with its shared-memory limit raised to shared_bytes, for launches of blocks of up to `block` threads, in
+   * clusters of up to `cluster` blocks (1: none). QKV_BAD_SCHEDULE: the device has no place where such a cluster fits.
+   * Freed with the module. */
+  qkv_status (*kernel)(device *d, device_module *m, const char *entry, int block, int shared_bytes, int cluster,
                        device_kernel **out);
   /* Launch only; see qkv_attention. */
   qkv_status (*launch)(device *d, device_kernel *k, const device_launch *l, qkv_stream stream);

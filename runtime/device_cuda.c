@@ -303,9 +303,29 @@ static void cuda_unload(device *base, device_module *m) {
 
 enum { PORTABLE_CLUSTER = 8 }; /* blocks that every GPU with clusters takes; more have to be allowed */
 
+/* In a context: whether a cluster finds a place. The blocks of one run at once on the SMs of one part of the GPU (a
+ * GPC), and some GPUs have parts of few SMs: a launch of more than fit there would fail. */
+static qkv_status check_cluster(const cuda_device *d, CUfunction function, int block, int shared_bytes, int cluster) {
+  const CUlaunchAttribute size = {CUDA_LAUNCH_CLUSTER_DIMENSION, {(unsigned)cluster, 1, 1}};
+  const CUlaunchConfig config = {.grid = {(unsigned)cluster, 1, 1},
+                                 .block = {(unsigned)block, 1, 1},
+                                 .shared_bytes = (unsigned)shared_bytes,
+                                 .attributes = &size,
+                                 .attribute_count = 1};
+  int clusters = 0;
+  const CUresult result = d->api->active_clusters(&clusters, function, &config);
+  /* Of other failures the launch tells: a question that cannot be answered is no reason to refuse the kernel. */
+  if (result == CUDA_ERROR_INVALID_CLUSTER_SIZE || (result == CUDA_SUCCESS && clusters < 1))
+    return error_set(QKV_BAD_SCHEDULE,
+                     "clusters of %d blocks, each of %d threads and with %d bytes of dynamic shared memory, fit nowhere "
+                     "on cuda:%d; smaller clusters, or blocks that need less, do",
+                     cluster, block, shared_bytes, d->ordinal);
+  return QKV_OK;
+}
+
 /* Finds the entry, raises its limits and loads it into the context, so that no launch has to. */
-static qkv_status find_kernel(const cuda_device *d, device_module *m, const char *entry, int shared_bytes, int cluster,
-                              CUkernel *kernel) {
+static qkv_status find_kernel(const cuda_device *d, device_module *m, const char *entry, int block, int shared_bytes,
+                              int cluster, CUkernel *kernel) {
   CUfunction function;
   qkv_status status = cuda_check(d->api, d->api->library_kernel(kernel, m->library, entry), "cuLibraryGetKernel");
   if (status == QKV_OK && shared_bytes > 0)
@@ -317,11 +337,11 @@ static qkv_status find_kernel(const cuda_device *d, device_module *m, const char
                         "cuKernelSetAttribute(clusters of more than 8 blocks)");
   if (status == QKV_OK)
     status = cuda_check(d->api, d->api->kernel_function(&function, *kernel), "cuKernelGetFunction");
-  return status;
+  return status == QKV_OK && cluster > 1 ? check_cluster(d, function, block, shared_bytes, cluster) : status;
 }
 
-static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int shared_bytes, int cluster,
-                              device_kernel **out) {
+static qkv_status cuda_kernel(device *base, device_module *m, const char *entry, int block, int shared_bytes,
+                              int cluster, device_kernel **out) {
   const cuda_device *d = as_cuda(base);
   size_t length = strlen(entry) + 1;
   *out = NULL;
@@ -332,7 +352,7 @@ static qkv_status cuda_kernel(device *base, device_module *m, const char *entry,
   visit v;
   qkv_status status = cuda_enter(d, PREPARING, &v);
   if (status == QKV_OK) {
-    status = find_kernel(d, m, entry, shared_bytes, cluster, &k->handle);
+    status = find_kernel(d, m, entry, block, shared_bytes, cluster, &k->handle);
     for (int n = 0; n < CONTEXTS; n++)
       atomic_init(&k->loaded[n], n ? NULL : v.context);
     cuda_leave(d, &v);

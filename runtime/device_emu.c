@@ -327,10 +327,15 @@ static qkv_status emu_load(device *d, const void *image, size_t size, const char
   return status;
 }
 
-static qkv_status emu_kernel(device *d, device_module *m, const char *entry, int shared_bytes, int cluster,
+static qkv_status emu_kernel(device *d, device_module *m, const char *entry, int block, int shared_bytes, int cluster,
                              device_kernel **out) {
-  (void)d, (void)cluster; /* the launch says it again */
+  (void)d;
   *out = NULL;
+  if (cluster > EMU_CLUSTER)
+    return error_set(QKV_BAD_SCHEDULE,
+                     "%s: clusters of %d blocks, each of %d threads and with %d bytes of dynamic shared memory, fit "
+                     "nowhere: the emulated device has clusters of at most %d",
+                     entry, cluster, block, shared_bytes, (int)EMU_CLUSTER);
   if (shared_bytes < 0 || shared_bytes > EMU_SHARED_LIMIT)
     return error_set(QKV_INVALID_ARGUMENT, "%s: %d bytes of shared memory, the emulated device has %d", entry,
                      shared_bytes, (int)EMU_SHARED_LIMIT);

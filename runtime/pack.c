@@ -173,9 +173,9 @@ int pack_at(const pack *p, int n, pack_record *out) {
 
 /* <0, 0, >0: how the entry's kind and the first digits of its key compare. */
 static int compare(const unsigned char *entry, pack_kind kind, const unsigned char *key, int digits) {
-  const int own = (int)little_endian_get(entry + IN_KIND, 4);
-  if (own != (int)kind)
-    return own < (int)kind ? -1 : 1;
+  const uint64_t own = little_endian_get(entry + IN_KIND, 4), wanted = (uint64_t)kind;
+  if (own != wanted)
+    return own < wanted ? -1 : 1;
   const int order = memcmp(entry + IN_KEY, key, (size_t)digits / 2);
   if (order || digits % 2 == 0)
     return order;

@@ -354,10 +354,13 @@ typedef struct qkv_cache_entry {
   const char *key, *family, *arch, *schedule;
   int64_t bytes, age_seconds;
   int valid; /* 0: the entry is corrupt */
+  int newer; /* 1: of a later version's format: not looked into, and nothing is said of family, arch and schedule */
 } qkv_cache_entry;
-/* Calls visit for every entry, sorted by key; a nonzero return stops. */
+/* Calls visit for every entry, sorted by key; a nonzero return stops. Family, architecture and schedule of what another
+ * version wrote may be "". QKV_IO: the directory cannot be read. */
 QKV_API qkv_status qkv_cache_list(qkv_engine *engine, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
-/* Removes entries, all or those that do not verify, whether they are in use or not: kernels that are loaded stay. */
+/* Removes entries, all or those that do not verify, whether they are in use or not: kernels that are loaded stay. With
+ * only_invalid those of a later version's format stay, too. QKV_IO as above. */
 QKV_API qkv_status qkv_cache_clear(qkv_engine *engine, int only_invalid, int64_t *removed);
 
 /* What is to go. Entries in use never go: those that an open engine of a process of this host has loaded or built (on
@@ -375,7 +378,8 @@ typedef struct qkv_cache_gc_report {
   int64_t removed, removed_bytes; /* or, of a dry run, to be removed */
   int64_t in_use;                 /* would have gone, but are in use */
 } qkv_cache_gc_report;
-/* Publishing does the same when the limit is passed. Safe in any number of processes at once, beside engines that work. */
+/* Publishing does the same when the limit is passed. Safe in any number of processes at once, beside engines that work.
+ * QKV_IO as above. */
 QKV_API qkv_status qkv_cache_gc(qkv_engine *engine, const qkv_cache_gc_options *opt, qkv_cache_gc_report *out);
 
 /* Which entries; NULL and 0: all. */
@@ -470,7 +474,7 @@ QKV_API qkv_status qkv_bundle_open(qkv_engine *engine, qkv_bundle **out);
  * have any value when the pack is used. limits.aligned_only leaves out the kernel for other tensors. report may be NULL. */
 QKV_API qkv_status qkv_bundle_add(qkv_bundle *bundle, const qkv_spec *spec, const char *arch, const qkv_limits *limits,
                                   qkv_bundle_report *report);
-/* The pack's bytes, which depend on nothing but what was added. Valid until the next call or qkv_bundle_free. */
+/* The pack's bytes, which depend on nothing but what was added. Valid until the next call of this or qkv_bundle_free. */
 QKV_API qkv_status qkv_bundle_bytes(qkv_bundle *bundle, const void **bytes, size_t *size);
 /* Writes them to a file, which is replaced as a whole or not at all. */
 QKV_API qkv_status qkv_bundle_write(qkv_bundle *bundle, const char *path);
@@ -595,7 +599,8 @@ QKV_API qkv_status qkv_pool_get_info(qkv_pool *pool, qkv_pool_info *out);
  * 1. Nothing else of a call but its tensors' alignment decides which kernel runs. `qkvc explain` shows it.
  *
  * Schedules are those of the limits or the spec; else, for aligned tensors, those of a table of measured ones that has an
- * entry for this spec, GPU and maxima (docs/tuned-tables.md); else what the family takes by itself. */
+ * entry for this spec, GPU and maxima (docs/tuned-tables.md); else what the family takes by itself. QKV_BAD_SCHEDULE:
+ * one that is not legal, or whose clusters of blocks find no place on the GPU; of a table, the default is taken. */
 QKV_API qkv_status qkv_prepare(qkv_engine *engine, const qkv_spec *spec, const qkv_limits *limits, qkv_op **out);
 QKV_API void qkv_op_free(qkv_op *op);
 
@@ -604,7 +609,8 @@ QKV_API void qkv_op_free(qkv_op *op);
 typedef void (*qkv_progress_fn)(int done, int total, const char *spec, const char *how, double seconds, void *user);
 typedef struct qkv_prepare_many_options {
   size_t size;
-  int threads; /* specs under way, and compilers at once; 0: the number of cores. A compiler takes some hundred MB */
+  int threads; /* specs under way, and compilers at once; 0: the number of cores. A compiler takes some hundred MB. Of
+                  calls that overlap on an engine the largest number of compilers holds for all */
   qkv_progress_fn progress; /* NULL: none. Must not call qkv_prepare_many */
   void *user;
 } qkv_prepare_many_options;

@@ -108,10 +108,10 @@ static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen
   const manifest *m = &k->manifest;
   if (e->disable_jit)
     return error_set(QKV_NOT_PREPARED,
-                     "kernel %s for %s (schedule %s, key %s) is in no pack and not in the cache %s, and compiling is "
+                     "kernel %s for %s (schedule %s, key %s) is in no pack and not in the cache (%s), and compiling is "
                      "disabled (QKV_DISABLE_JIT); build it beforehand with `qkvc build` or `qkvc bundle`",
                      m->family, m->arch, *m->schedule ? m->schedule : "of no axes", job->key,
-                     *cache_path(e->cache) ? cache_path(e->cache) : "in memory");
+                     *cache_path(e->cache) ? cache_path(e->cache) : "memory only");
   enter_compiler(e);
   double start = seconds_now();
   e->compiles++;
@@ -126,14 +126,14 @@ static qkv_status compile(qkv_engine *e, const compiler_ops *compiler, const gen
 }
 
 static qkv_status make_image(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_job *job) {
-  if (!job->rebuild)
+  if (job->from == BUILD_FROM_PACKS)
     take_from_packs(e, compiler, job);
-  if (!job->rebuild && !job->image.bytes)
+  if (job->from != BUILD_ANEW && !job->image.bytes)
     take_from_cache(e, compiler, job);
   if (job->image.bytes)
     return QKV_OK;
   double start = seconds_now();
-  int turn = job->rebuild || e->disable_jit ? -1 : cache_turn_take(e->cache, job->key);
+  int turn = job->from == BUILD_ANEW || e->disable_jit ? -1 : cache_turn_take(e->cache, job->key);
   if (turn >= 0) /* another process may have compiled it meanwhile */
     take_from_cache(e, compiler, job);
   if (seconds_now() - start > 0.1)
@@ -174,9 +174,9 @@ static qkv_status kernel_key(qkv_engine *e, const compiler_ops *compiler, const 
 }
 
 /* The running job for the key, joined, or a new one that the caller must do. jobs_lock is held. */
-static build_job *join_or_start(qkv_engine *e, const char *key, int rebuild, int *is_new) {
+static build_job *join_or_start(qkv_engine *e, const char *key, build_from from, int *is_new) {
   for (build_job *job = e->jobs; job; job = job->next)
-    if (!strcmp(job->key, key) && job->rebuild >= rebuild) {
+    if (!strcmp(job->key, key) && job->from >= from) {
       job->users++;
       *is_new = 0;
       return job;
@@ -185,7 +185,7 @@ static build_job *join_or_start(qkv_engine *e, const char *key, int rebuild, int
   if (!job)
     return NULL;
   memcpy(job->key, key, CACHE_KEY_SIZE);
-  job->rebuild = rebuild;
+  job->from = from;
   job->users = 1;
   job->next = e->jobs;
   e->jobs = job;
@@ -219,7 +219,7 @@ void build_release(qkv_engine *e, build_job *job) {
     job_free(job);
 }
 
-qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild,
+qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_from from,
                         build_job **out) {
   char key[CACHE_KEY_SIZE];
   int is_new = 0;
@@ -228,7 +228,7 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
   if (status != QKV_OK)
     return status;
   pthread_mutex_lock(&e->jobs_lock);
-  build_job *job = join_or_start(e, key, rebuild, &is_new);
+  build_job *job = join_or_start(e, key, from, &is_new);
   while (job && !is_new && !job->done)
     pthread_cond_wait(&e->jobs_done, &e->jobs_lock);
   pthread_mutex_unlock(&e->jobs_lock);
@@ -244,6 +244,10 @@ qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_k
   finish(e, job);
   pthread_mutex_unlock(&e->jobs_lock);
   return status;
+}
+
+qkv_status build_name_missing(qkv_status status, const spec *s, const gen_request *r) {
+  return status == QKV_NOT_PREPARED ? error_context(status, "spec %s, phase %s: ", s->name, gen_phase(r)) : status;
 }
 
 /* ---- The user's builds ---- */
@@ -355,7 +359,7 @@ qkv_status qkv_build(qkv_engine *e, const qkv_spec *s, const qkv_build_options *
     status = tuned_render(e, s->parsed, &request, for_device, &k, NULL);
   report.render_seconds = seconds_now() - start;
   if (status == QKV_OK)
-    status = build_kernel(e, compiler, k, 0, &job);
+    status = build_name_missing(build_kernel(e, compiler, k, BUILD_FROM_PACKS, &job), s->parsed, &request);
   if (status == QKV_OK)
     status = report_build(compiler, k, job, &report);
   if (status == QKV_OK)

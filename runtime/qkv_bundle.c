@@ -1,4 +1,5 @@
 /* qkv_bundle.c: makes packs: everything that qkv_prepare would do for a spec, for any architecture, into records. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,22 +107,22 @@ static const compiler_ops *compiler_of(const qkv_engine *e) {
   return e->compiler == &compiler_nvrtc ? &compiler_nvrtc_bare : e->compiler;
 }
 
-static qkv_status compile(addition *a) {
+static qkv_status compile(addition *a, const gen_request *few) {
   qkv_engine *e = a->bundle->engine;
-  qkv_status status = QKV_OK;
-  for (int which = 0; which < ROLES && status == QKV_OK; which++) {
+  qkv_status status;
+  for (int which = 0; which < ROLES; which++) {
     member *m = &a->members[which];
     if (!m->rendered)
       continue;
-    status = build_kernel(e, compiler_of(e), m->rendered, 0, &m->job);
+    status = build_kernel(e, compiler_of(e), m->rendered, BUILD_FROM_PACKS, &m->job);
     if (status != QKV_OK)
-      break;
+      return build_name_missing(status, a->spec, which == ROLE_FEW ? few : &a->request);
     a->report.kernels++;
     a->report.compiled += !m->job->from_cache;
     a->report.image_bytes += (int64_t)m->job->image.size;
     log_warn(e, m->job->image.log, a->spec->name, &m->rendered->manifest);
   }
-  return status;
+  return QKV_OK;
 }
 
 static bool add_kernel(pack_writer *w, const member *m, unsigned char key[PACK_KEY_SIZE]) {
@@ -211,7 +212,7 @@ static qkv_status add_for(addition *a, const gpu *here) {
   a->reads = 0;
   status = render_all(a, &primary, has_few ? &few : NULL, &few_choice);
   if (status == QKV_OK)
-    status = compile(a);
+    status = compile(a, &few);
   if (status == QKV_OK) {
     pthread_mutex_lock(&a->bundle->lock);
     status = check_name(a);
@@ -281,13 +282,15 @@ qkv_status qkv_bundle_bytes(qkv_bundle *b, const void **bytes, size_t *size) {
 }
 
 qkv_status qkv_bundle_write(qkv_bundle *b, const char *path) {
-  const void *bytes;
   size_t size;
-  if (!path)
-    return error_set(QKV_INVALID_ARGUMENT, "path is NULL");
-  qkv_status status = qkv_bundle_bytes(b, &bytes, &size);
-  if (status != QKV_OK)
-    return status;
-  const int error = file_replace(path, bytes, size, 0666);
+  if (!b || !path)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", b ? "path" : "bundle");
+  pthread_mutex_lock(&b->lock);
+  void *bytes = pack_writer_finish(b->writer, &size); /* its own: another thread may ask for them, too */
+  pthread_mutex_unlock(&b->lock);
+  const int error = bytes ? file_replace(path, bytes, size, 0666) : ENOMEM;
+  free(bytes);
+  if (error == ENOMEM)
+    return error_set(QKV_OUT_OF_MEMORY, "pack %s: out of memory", path);
   return error ? error_set(QKV_IO, "pack %s: cannot be written: %s", path, strerror(error)) : QKV_OK;
 }

@@ -1,4 +1,5 @@
 /* qkv_cache.c: the user's calls on the cache: list, clear, limit, export. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,20 +12,27 @@ const char *qkv_cache_path(const qkv_engine *e) {
   return e ? cache_path(e->cache) : "";
 }
 
+/* The status of a walk over the directory. */
+static qkv_status walked(const qkv_engine *e, int error) {
+  return error == ENOMEM ? error_set(QKV_OUT_OF_MEMORY, "out of memory")
+         : error         ? error_set(QKV_IO, "cannot read the cache directory %s: %s", cache_path(e->cache), strerror(error))
+                         : QKV_OK;
+}
+
 qkv_status qkv_cache_list(qkv_engine *e, int (*visit)(const qkv_cache_entry *entry, void *user), void *user) {
   if (!e || !visit)
     return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", e ? "visit" : "engine");
-  cache_visit(e->cache, visit, user);
-  return QKV_OK;
+  return walked(e, cache_visit(e->cache, visit, user));
 }
 
 qkv_status qkv_cache_clear(qkv_engine *e, int only_invalid, int64_t *removed) {
   if (!e)
     return error_set(QKV_INVALID_ARGUMENT, "engine is NULL");
-  int64_t count = cache_clear(e->cache, only_invalid);
+  int64_t count;
+  const int error = cache_clear(e->cache, only_invalid, &count);
   if (removed)
     *removed = count;
-  return QKV_OK;
+  return walked(e, error);
 }
 
 qkv_status qkv_cache_gc(qkv_engine *e, const qkv_cache_gc_options *opt, qkv_cache_gc_report *out) {
@@ -35,8 +43,8 @@ qkv_status qkv_cache_gc(qkv_engine *e, const qkv_cache_gc_options *opt, qkv_cach
   qkv_status status = struct_take(&o, sizeof o, opt, "options");
   if (status != QKV_OK)
     return status;
-  cache_gc(e->cache, &o, &report);
-  return struct_give(out, &report, sizeof report, "out");
+  status = walked(e, cache_gc(e->cache, &o, &report));
+  return status != QKV_OK ? status : struct_give(out, &report, sizeof report, "out");
 }
 
 /* ---- Export ---- */
@@ -85,7 +93,10 @@ static qkv_status export_to(qkv_engine *e, const char *directory, selection *s, 
   text_free(&why);
   if (status != QKV_OK)
     return status;
-  int error = cache_export(e->cache, directory, is_selected, s, copied, invalid);
+  int unread;
+  const int error = cache_export(e->cache, directory, is_selected, s, copied, invalid, &unread);
+  if (unread)
+    return walked(e, unread);
   return error ? error_set(QKV_IO, "cannot write to %s: %s", directory, strerror(error)) : QKV_OK;
 }
 
@@ -94,8 +105,10 @@ qkv_status qkv_cache_export(qkv_engine *e, const qkv_cache_filter *filter, const
   selection s = {.filter = QKV_CACHE_FILTER_INIT};
   int64_t counts[2] = {0, 0};
   if (!e || !directory || !*directory)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", e ? "directory" : "engine");
+    return error_set(QKV_INVALID_ARGUMENT, "%s", !e ? "engine is NULL" : directory ? "directory is ''" : "directory is NULL");
   qkv_status status = struct_take(&s.filter, sizeof s.filter, filter, "filter");
+  if (status == QKV_OK && s.filter.nspecs < 0)
+    status = error_set(QKV_INVALID_ARGUMENT, "filter.nspecs is %d", s.filter.nspecs);
   for (int n = 0; status == QKV_OK && n < s.filter.nspecs; n++)
     if (!s.filter.specs || !s.filter.specs[n])
       status = error_set(QKV_INVALID_ARGUMENT, "filter.specs[%d] is NULL", n);

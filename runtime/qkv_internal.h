@@ -86,8 +86,10 @@ struct qkv_engine {
   pthread_cond_t jobs_done;
   build_job *jobs;
   int compiling, compile_limit; /* compilers that run, and may run at once; guarded by jobs_lock */
+  int limiters;                 /* calls that limit them; guarded by jobs_lock */
   pthread_cond_t compiler_free;
   pthread_mutex_t packs_lock;   /* held by who adds one; readers need none: packs are only ever added */
+  int packs_reserved;           /* places taken, of packs on their way in, too; guarded by packs_lock */
   atomic_int npacks;
   pack *packs[ENGINE_PACKS];
 };
@@ -102,12 +104,15 @@ qkv_status arch_named(const char *name, const arch **out);
 
 /* ---- Builds ---- */
 
+/* Where an image may come from, the later the fewer: packs, the cache and the compiler; without packs; the compiler. */
+typedef enum build_from { BUILD_FROM_PACKS, BUILD_FROM_CACHE, BUILD_ANEW } build_from;
+
 /* A compiled kernel, shared between all who asked for it at the same time. */
 struct build_job {
   char key[CACHE_KEY_SIZE];
   int users; /* guarded by jobs_lock */
   int done;
-  int rebuild; /* the cache's copy is not looked at */
+  build_from from;
   qkv_status status;
   char *message; /* of a failure */
   device_image image;
@@ -121,9 +126,12 @@ struct build_job {
  * qkv_prepare would. */
 qkv_status build_request(const qkv_engine *e, const qkv_build_options *given, gen_request *request,
                          const compiler_ops **compiler, bool *for_device);
-/* The image of a rendered kernel: from the cache, or compiled (once per key, however many threads ask). `rebuild` skips
- * the cache's copy. *out is given back with build_release, also after a failure (then it may be NULL). */
-qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, int rebuild, build_job **out);
+/* The image of a rendered kernel: from a pack or the cache, or compiled (once per key, however many threads ask). *out
+ * is given back with build_release, also after a failure (then it may be NULL). */
+qkv_status build_kernel(qkv_engine *e, const compiler_ops *compiler, const gen_kernel *k, build_from from,
+                        build_job **out);
+/* Puts spec and phase before the message of a kernel that may not be compiled. Returns status. */
+qkv_status build_name_missing(qkv_status status, const spec *s, const gen_request *r);
 void build_release(qkv_engine *e, build_job *job);
 /* Renders, with timing to the log. */
 qkv_status render_kernel(qkv_engine *e, const spec *s, const gen_request *request, gen_kernel **out);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "qkv_internal.h"
+#include "qkv_tuned_internal.h"
 
 /* ---- Binding the parameter struct ---- */
 
@@ -173,6 +173,14 @@ static void op_kernel_free(const qkv_engine *e, op_kernel *k) {
   free(k);
 }
 
+static void drop_kernels(qkv_op *op) {
+  if (op->other != op->primary)
+    op_kernel_free(op->engine, op->other);
+  op_kernel_free(op->engine, op->primary);
+  op_kernel_free(op->engine, op->few);
+  op->primary = op->other = op->few = NULL;
+}
+
 static qkv_status load_image(qkv_engine *e, const void *image, size_t size, op_kernel *k) {
   const manifest *m = &k->manifest;
   const double start = seconds_now();
@@ -180,8 +188,8 @@ static qkv_status load_image(qkv_engine *e, const void *image, size_t size, op_k
   if (status != QKV_OK)
     error_context(status, "kernel of %s: ", *e->info.compiler ? e->info.compiler : "a compiler that is not here");
   for (int n = 0; n < m->nlaunches && status == QKV_OK; n++)
-    status = e->ops->kernel(e->device, k->module, m->launches[n].entry, m->launches[n].shared_bytes,
-                            m->launches[n].cluster, &k->kernels[n]);
+    status = e->ops->kernel(e->device, k->module, m->launches[n].entry, m->launches[n].block,
+                            m->launches[n].shared_bytes, m->launches[n].cluster, &k->kernels[n]);
   if (status != QKV_OK && k->module) {
     e->ops->unload(e->device, k->module);
     k->module = NULL;
@@ -190,7 +198,21 @@ static qkv_status load_image(qkv_engine *e, const void *image, size_t size, op_k
   return status;
 }
 
-/* Builds and loads. An image from the cache that the device refuses is dropped and built again, once. */
+/* Whether the device refused an image that may have come damaged or from another compiler, and the kernel may be had
+ * elsewhere: *from says where. Want of memory or of a place for a cluster says nothing of the image. */
+static bool look_elsewhere(qkv_engine *e, const build_job *job, qkv_status status, build_from *from) {
+  if (status != QKV_DEVICE_ERROR || !job->from_cache || (e->disable_jit && !job->from_pack))
+    return false;
+  engine_log(e, QKV_LOG_WARNING, "kernel %s of %s was refused and is %s: %s", job->key,
+             job->from_pack ? "a pack" : "the cache", job->from_pack ? "looked for elsewhere" : "built again",
+             error_message());
+  if (!job->from_pack)
+    cache_remove(e->cache, job->key);
+  *from = job->from_pack ? BUILD_FROM_CACHE : BUILD_ANEW;
+  return true;
+}
+
+/* Builds and loads. An image of a pack or the cache that the device refuses is had from the next place, once each. */
 static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *rendered, op_kernel **out) {
   op_kernel *k = calloc(1, sizeof *k);
   *out = NULL;
@@ -198,24 +220,20 @@ static qkv_status load_kernel(qkv_engine *e, const spec *s, const gen_kernel *re
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
   k->manifest = rendered->manifest;
   qkv_status status = bind_fields(s, k);
-  for (int rebuild = 0; status == QKV_OK; rebuild++) {
+  build_from from = BUILD_FROM_PACKS;
+  for (bool again = status == QKV_OK; again;) {
     build_job *job;
-    status = build_kernel(e, e->compiler, rendered, rebuild, &job);
-    if (status == QKV_OK)
+    status = build_kernel(e, e->compiler, rendered, from, &job);
+    again = false;
+    if (status == QKV_OK) {
       status = load_image(e, job->image.bytes, job->image.size, k);
+      again = look_elsewhere(e, job, status, &from);
+    }
     if (status == QKV_OK) {
       k->origin = job->from_pack ? ORIGIN_PACK : job->from_cache ? ORIGIN_CACHE : ORIGIN_COMPILER;
       log_warn(e, job->image.log, s->name, &k->manifest);
     }
-    int again = status != QKV_OK && job && job->from_cache && !rebuild && !e->disable_jit;
-    if (again) {
-      engine_log(e, QKV_LOG_WARNING, "cached kernel %s was refused and is built again: %s", job->key, error_message());
-      cache_remove(e->cache, job->key);
-      status = QKV_OK;
-    }
     build_release(e, job);
-    if (!again)
-      break;
   }
   if (status != QKV_OK) {
     op_kernel_free(e, k);
@@ -281,8 +299,8 @@ static qkv_status name_missing(const qkv_op *op, const gen_request *r, const gen
   packs_describe(e, &packs);
   for (int which = 0; which < ROLES; which++)
     if (missing[which] && rendered[which])
-      text_printf(&list, "\n  %s: %s for %s, schedule %s", role_name(which), rendered[which]->manifest.family,
-                  rendered[which]->manifest.arch,
+      text_printf(&list, "\n  %s: %s for %s, phase %s, schedule %s", role_name(which), rendered[which]->manifest.family,
+                  rendered[which]->manifest.arch, which == ROLE_FEW ? "decode" : gen_phase(r),
                   *rendered[which]->manifest.schedule ? rendered[which]->manifest.schedule : "of no axes");
   text_printf(&options, "%s--arch %s", e->compiler->contract ? "--device emu " : "", r->arch->name);
   if (r->phase)
@@ -306,19 +324,22 @@ static qkv_status name_missing(const qkv_op *op, const gen_request *r, const gen
 }
 
 /* Renders the primary kernel, then builds and loads it; when that needs aligned tensors and others are allowed, the one
- * for all tensors; and the one for few queries where such calls are to be expected. They are built at the same time. */
-static qkv_status make_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
+ * for all tensors; and the one for few queries where such calls are to be expected. They are built at the same time.
+ * *by_table: goes in as whether tables of measured schedules are asked, and out as whether one of them decided. */
+static qkv_status make_kernels_by(qkv_op *op, const gen_request *request, int aligned_only, bool *by_table) {
   qkv_engine *e = op->engine;
   const spec *s = op->spec->parsed;
   char reason[DISPATCH_REASON];
   gen_kernel *rendered;
-  qkv_status status = tuned_render(e, s, request, true, &rendered, NULL);
+  tuned_choice choice = {0}, few_choice = {0};
+  qkv_status status = tuned_render(e, s, request, *by_table, &rendered, &choice);
   if (status != QKV_OK)
     return status;
   const bool aligned16 = rendered->manifest.aligned16;
   side_build other = {.op = op, .request = *request, .primary = rendered, .wanted = aligned16 && !aligned_only},
              few = {.op = op};
-  status = dispatch_render_decode(e, s, request, true, &few.rendered, reason, NULL);
+  status = dispatch_render_decode(e, s, request, *by_table, &few.rendered, reason, &few_choice);
+  *by_table = choice.entry || few_choice.entry;
   few.wanted = few.rendered != NULL;
   if (status == QKV_OK) {
     engine_log(e, QKV_LOG_DEBUG, "%s: %s kernel for few queries: %s", s->name, few.wanted ? "a" : "no", reason);
@@ -345,6 +366,20 @@ static qkv_status make_kernels(qkv_op *op, const gen_request *request, int align
   return status;
 }
 
+/* A table's schedule that the device has no place for, as one of another GPU or of a whole one, gives way to the
+ * default. */
+static qkv_status make_kernels(qkv_op *op, const gen_request *request, int aligned_only) {
+  bool by_table = true;
+  const qkv_status status = make_kernels_by(op, request, aligned_only, &by_table);
+  if (status != QKV_BAD_SCHEDULE || !by_table)
+    return status;
+  engine_log(op->engine, QKV_LOG_WARNING, "%s: built-in default: the schedule of a table cannot be used here: %s",
+             op->spec->parsed->name, error_message());
+  drop_kernels(op);
+  by_table = false;
+  return make_kernels_by(op, request, aligned_only, &by_table);
+}
+
 /* ---- From a pack, without rendering ---- */
 
 static qkv_status load_packed(qkv_engine *e, const spec *s, const pack_kernel *from, op_kernel **out) {
@@ -369,14 +404,6 @@ static qkv_status load_packed(qkv_engine *e, const spec *s, const pack_kernel *f
   e->pack_hits++;
   *out = k;
   return QKV_OK;
-}
-
-static void drop_kernels(qkv_op *op) {
-  if (op->other != op->primary)
-    op_kernel_free(op->engine, op->other);
-  op_kernel_free(op->engine, op->primary);
-  op_kernel_free(op->engine, op->few);
-  op->primary = op->other = op->few = NULL;
 }
 
 /* Whether a pack had all kernels of this request, and the device took them. */

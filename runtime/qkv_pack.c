@@ -10,8 +10,6 @@
 #include "qkv_tuned_internal.h"
 #include "template.h"
 
-enum { SOURCE_DIGITS = 20 /* of a cache key: what the source and its options say (cache.h) */ };
-
 const char *role_name(int which) {
   static const char *const names[ROLES] = {"primary", "unaligned tensors", "few queries"};
   return names[which];
@@ -61,10 +59,12 @@ static qkv_status take_tables(qkv_engine *e, const pack *p) {
     const char *name, *bytes;
     size_t size;
     const int valid = pack_kind_of(p, n) == PACK_TABLE ? pack_at(p, n, &r) : 0;
-    if (valid < 0)
-      report_damage(e, p, &r);
-    if (valid <= 0 || !pack_read_named(&r, &name, &bytes, &size))
+    if (valid == 0)
       continue;
+    if (valid < 0 || !pack_read_named(&r, &name, &bytes, &size)) {
+      report_damage(e, p, &r);
+      continue;
+    }
     text file = {0};
     text_printf(&file, "%s: %s.yaml", pack_name(p), name);
     status = file.failed ? error_set(QKV_OUT_OF_MEMORY, "out of memory") : tuned_add(e, file.bytes, bytes, size);
@@ -73,20 +73,37 @@ static qkv_status take_tables(qkv_engine *e, const pack *p) {
   return status;
 }
 
+/* Whether there is room for one more pack, which is kept for the caller. Not held while tables are taken: that may say
+ * something in the log, whose callback may load a pack. */
+static bool reserve_place(qkv_engine *e) {
+  pthread_mutex_lock(&e->packs_lock);
+  const bool room = e->packs_reserved < ENGINE_PACKS;
+  e->packs_reserved += room;
+  pthread_mutex_unlock(&e->packs_lock);
+  return room;
+}
+
+/* Uses the place; p NULL: gives it back. */
+static void use_place(qkv_engine *e, pack *p) {
+  pthread_mutex_lock(&e->packs_lock);
+  if (p) {
+    e->packs[e->npacks] = p;
+    e->npacks++; /* readers see the pack before the count that includes it */
+  } else {
+    e->packs_reserved--;
+  }
+  pthread_mutex_unlock(&e->packs_lock);
+}
+
 /* Takes p over. */
 static qkv_status add_pack(qkv_engine *e, pack *p) {
   qkv_status status = check_maker(e, p);
-  if (status == QKV_OK)
-    status = take_tables(e, p);
-  pthread_mutex_lock(&e->packs_lock);
-  const int count = e->npacks;
-  if (status == QKV_OK && count == ENGINE_PACKS)
+  if (status == QKV_OK && !reserve_place(e))
     status = error_set(QKV_INVALID_ARGUMENT, "pack %s: an engine has at most %d packs", pack_name(p), ENGINE_PACKS);
-  if (status == QKV_OK) {
-    e->packs[count] = p;
-    e->npacks = count + 1; /* readers see the pack before the count that includes it */
+  else if (status == QKV_OK) {
+    status = take_tables(e, p);
+    use_place(e, status == QKV_OK ? p : NULL);
   }
-  pthread_mutex_unlock(&e->packs_lock);
   if (status != QKV_OK) {
     pack_close(p);
     return status;
@@ -130,6 +147,8 @@ void packs_open(qkv_engine *e, const qkv_options *o) {
     return;
   }
   char *paths = variable && *variable ? strdup(variable) : NULL;
+  if (variable && *variable && !paths)
+    engine_log(e, QKV_LOG_WARNING, "QKV_PACKS: out of memory; no pack is used");
   for (char *rest = paths, *path; rest && (path = strsep(&rest, ":")) != NULL;)
     if (*path)
       open_or_warn(e, path);
@@ -214,7 +233,7 @@ bool packs_find_kernel(qkv_engine *e, const char *key, pack_kernel *out) {
   pack_record r;
   pack_key_of(key, wanted);
   for (int n = 0; n < count; n++)
-    if (find(e, e->packs[n], PACK_KERNEL, wanted, SOURCE_DIGITS, &r)) {
+    if (find(e, e->packs[n], PACK_KERNEL, wanted, CACHE_SOURCE_DIGITS, &r)) {
       if (pack_read_kernel(&r, out))
         return true;
       report_damage(e, e->packs[n], &r);
@@ -249,15 +268,21 @@ void request_tuned(const tuned_choice *primary, const tuned_choice *few, text *o
 }
 
 /* What the tables say to a request on this device. */
-static bool consult_tables(qkv_engine *e, const spec *s, const gen_request *r, text *out) {
+typedef struct advice {
+  tuned_choice primary, few;
+  bool has_few;
+  text words; /* freed by the caller */
+} advice;
+
+static bool consult_tables(qkv_engine *e, const spec *s, const gen_request *r, advice *out) {
   char reason[DISPATCH_REASON];
   gen_request few;
-  tuned_choice primary, other;
-  const bool has_few = dispatch_few_request(s, r, &few, reason);
-  if (tuned_choose(e, s, r, &primary) != QKV_OK || (has_few && tuned_choose(e, s, &few, &other) != QKV_OK))
+  out->words = (text){0};
+  out->has_few = dispatch_few_request(s, r, &few, reason);
+  if (tuned_choose(e, s, r, &out->primary) != QKV_OK || (out->has_few && tuned_choose(e, s, &few, &out->few) != QKV_OK))
     return false;
-  request_tuned(&primary, has_few ? &other : NULL, out);
-  return !out->failed;
+  request_tuned(&out->primary, out->has_few ? &out->few : NULL, &out->words);
+  return !out->words.failed;
 }
 
 static bool find_request(qkv_engine *e, const spec *s, const gen_request *r, const char *tuned, packed_op *out) {
@@ -280,9 +305,15 @@ static bool find_request(qkv_engine *e, const spec *s, const gen_request *r, con
 bool packs_find_op(qkv_engine *e, const spec *s, const gen_request *r, packed_op *out) {
   if (!e->npacks || e->template_path) /* templates of one's own are to be rendered */
     return false;
-  text tuned = {0};
-  const bool found = consult_tables(e, s, r, &tuned) && find_request(e, s, r, tuned.bytes ? tuned.bytes : "", out);
-  text_free(&tuned);
+  advice tuned;
+  const bool found =
+      consult_tables(e, s, r, &tuned) && find_request(e, s, r, tuned.words.bytes ? tuned.words.bytes : "", out);
+  if (found) { /* else those say it who render */
+    tuned_say(e, s, &tuned.primary);
+    if (tuned.has_few)
+      tuned_say(e, s, &tuned.few);
+  }
+  text_free(&tuned.words);
   return found;
 }
 
@@ -300,9 +331,12 @@ qkv_status qkv_spec_from_pack(qkv_engine *e, const char *name, qkv_spec **out) {
   for (int n = 0; n < count; n++) {
     const char *own, *bytes;
     size_t size;
-    if (!find(e, e->packs[n], PACK_SPEC, key, 2 * PACK_KEY_SIZE, &r) || !pack_read_named(&r, &own, &bytes, &size) ||
-        strcmp(own, name))
+    if (!find(e, e->packs[n], PACK_SPEC, key, 2 * PACK_KEY_SIZE, &r))
       continue;
+    if (!pack_read_named(&r, &own, &bytes, &size) || strcmp(own, name)) {
+      report_damage(e, e->packs[n], &r);
+      continue;
+    }
     char *source = strndup(bytes, size);
     if (!source)
       return error_set(QKV_OUT_OF_MEMORY, "out of memory");

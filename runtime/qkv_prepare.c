@@ -72,9 +72,19 @@ static void run(batch *b, int threads) {
     pthread_join(others[n], NULL);
 }
 
+/* Of calls that overlap the largest limit holds until the last has ended. */
 static void limit_compilers(qkv_engine *e, int limit) {
   pthread_mutex_lock(&e->jobs_lock);
-  e->compile_limit = limit;
+  if (e->limiters++ == 0 || limit > e->compile_limit)
+    e->compile_limit = limit;
+  pthread_cond_broadcast(&e->compiler_free);
+  pthread_mutex_unlock(&e->jobs_lock);
+}
+
+static void unlimit_compilers(qkv_engine *e) {
+  pthread_mutex_lock(&e->jobs_lock);
+  if (--e->limiters == 0)
+    e->compile_limit = cores();
   pthread_cond_broadcast(&e->compiler_free);
   pthread_mutex_unlock(&e->jobs_lock);
 }
@@ -124,7 +134,7 @@ qkv_status qkv_prepare_many(qkv_engine *e, int count, qkv_spec *const specs[], c
     pthread_mutex_init(&b.lock, NULL);
     limit_compilers(e, wanted);
     run(&b, most < MOST_THREADS ? most : MOST_THREADS);
-    limit_compilers(e, cores());
+    unlimit_compilers(e);
     pthread_mutex_destroy(&b.lock);
     status = judge(&b);
     if (statuses)

@@ -1,5 +1,4 @@
 /* qkv_tuned.c: the entry of the tables for a request, and kernels rendered by it (docs/tuned-tables.md).
- * taken").
  *
  * Candidates are the entries of this variant and phase that were measured on a GPU like this one, wherever they stand;
  * where there is none, those of the GPU most like it, as hints. Of candidates the nearest bucket is taken, of equally
@@ -229,7 +228,7 @@ qkv_status tuned_choose(qkv_engine *e, const spec *s, const gen_request *r, tune
 }
 
 qkv_status tuned_choose_for(qkv_engine *e, const spec *s, const gen_request *r, const gpu *here, tuned_choice *out) {
-  const char *phase = r->phase ? r->phase : gen_is_decode(r) ? "decode" : "prefill";
+  const char *phase = gen_phase(r);
   const char *refused = refusal(e, s, r, phase);
   char hash[VARIANT_HASH_SIZE];
   candidates list = {0};
@@ -309,6 +308,10 @@ static qkv_status render_entry(qkv_engine *e, const spec *s, const gen_request *
   return status;
 }
 
+void tuned_say(const qkv_engine *e, const spec *s, const tuned_choice *c) {
+  engine_log(e, c->said ? QKV_LOG_INFO : QKV_LOG_DEBUG, "%s: %s", s->name, c->reason);
+}
+
 /* The built-in default stays: the table's schedule is not legal here, as the thread's message says. */
 static void refuse_entry(const qkv_engine *e, const spec *s, tuned_choice *c) {
   char bucket_text[BUCKET_TEXT];
@@ -336,7 +339,7 @@ qkv_status tuned_render(qkv_engine *e, const spec *s, const gen_request *request
   if (status == QKV_OK && !*out)
     status = render_kernel(e, s, request, out);
   if (status == QKV_OK && for_device)
-    engine_log(e, c->said ? QKV_LOG_INFO : QKV_LOG_DEBUG, "%s: %s", s->name, c->reason);
+    tuned_say(e, s, c);
   return status;
 }
 

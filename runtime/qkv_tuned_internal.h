@@ -73,6 +73,8 @@ qkv_status tuned_choose(qkv_engine *e, const spec *s, const gen_request *request
 /* The same for any GPU, whether there is one or not. */
 qkv_status tuned_choose_for(qkv_engine *e, const spec *s, const gen_request *request, const gpu *here,
                             tuned_choice *out);
+/* Says in the log what a request got, as information where a table speaks of its variant. */
+void tuned_say(const qkv_engine *e, const spec *s, const tuned_choice *c);
 enum { TUNED_GPUS = 16 };
 /* The GPUs of an architecture that the tables have entries of the spec's variant for. -1: out of memory. */
 int tuned_gpus(qkv_engine *e, const spec *s, const arch *target, gpu out[TUNED_GPUS]);

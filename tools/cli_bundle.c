@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -191,7 +192,7 @@ static int report(const work *w, double seconds) {
     if (!j->status)
       continue;
     failed++;
-    cli_error("%s%s%s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "", j->message);
+    cli_error("%s%s%s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "", j->message ? j->message : qkv_status_name(j->status));
     code = code ? code : cli_exit_code(j->status);
   }
   if (failed)
@@ -220,8 +221,12 @@ static int write_output(qkv_bundle *bundle) {
 static bool can_write(const char *path) {
   const char *slash = strrchr(path, '/');
   char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-  const bool good = folder && access(folder, W_OK) == 0;
-  if (!good)
+  struct stat st;
+  const bool is_folder = !*path || (slash && !slash[1]) || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+  const bool good = folder && !is_folder && access(folder, W_OK | X_OK) == 0;
+  if (is_folder)
+    cli_error("%s cannot be written: it names no file", *path ? path : "--output ''");
+  else if (!good)
     cli_error("%s cannot be written: %s: %s", path, folder ? folder : "", strerror(errno));
   free(folder);
   return good;

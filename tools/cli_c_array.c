@@ -64,10 +64,10 @@ static void print_source(FILE *f, const char *symbol, const unsigned char *bytes
 
 /* A file is complete or not there. */
 static int finish(FILE *f, const char *path) {
-  const bool ok = f && !ferror(f) && fflush(f) == 0;
-  const int why = errno;
-  if (f)
-    fclose(f);
+  bool ok = f && !ferror(f) && fflush(f) == 0;
+  int why = errno;
+  if (f && fclose(f) && ok) /* where the file system says only now that it had no room */
+    ok = false, why = errno;
   if (ok) {
     printf("%s\n", path);
     return EXIT_OK;

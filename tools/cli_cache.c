@@ -72,6 +72,7 @@ static int visit(const qkv_cache_entry *entry, void *user) {
     json_integer(&l->json, "bytes", entry->bytes);
     json_integer(&l->json, "age_seconds", entry->age_seconds);
     json_boolean(&l->json, "valid", entry->valid != 0);
+    json_boolean(&l->json, "newer", entry->newer != 0);
     json_close(&l->json, '}');
     return 0;
   }
@@ -81,7 +82,7 @@ static int visit(const qkv_cache_entry *entry, void *user) {
   table_cell(&l->table, "%s", entry->arch ? entry->arch : "");
   table_cell(&l->table, "%s", format_bytes(word, entry->bytes));
   table_cell(&l->table, "%s", format_age(word, entry->age_seconds));
-  table_cell(&l->table, "%s", entry->valid ? "ok" : "CORRUPT");
+  table_cell(&l->table, "%s", entry->newer ? "newer" : entry->valid ? "ok" : "CORRUPT");
   table_cell(&l->table, "%s", entry->schedule ? entry->schedule : "");
   table_row(&l->table);
   return 0;
@@ -187,7 +188,7 @@ static int gc(qkv_engine *engine, int count, char **arguments) {
   return EXIT_OK;
 }
 
-/* Loads the specs; their number, or -1 with the exit code in *code. */
+/* Loads the specs; how many, fewer than all with the exit code in *code. */
 static int load_specs(qkv_engine *engine, int count, char **paths, const qkv_spec **specs, int *code) {
   for (int n = 0; n < count; n++) {
     qkv_spec *loaded = NULL;
@@ -312,7 +313,7 @@ const cli_command cli_cache_command = {
     "cache",
     "ls|verify|gc|path|export|clear [SPEC...]",
     "list, verify, limit or export the kernel cache",
-    "  ls      every entry, with its state\n"
+    "  ls      every entry, with its state: ok, CORRUPT, or newer: of a later version's format, which is left alone\n"
     "  verify  the entries that do not verify; exit code 1 when there is one\n"
     "  gc      remove the entries used longest ago until the cache is within its limit; never one in use: loaded by\n"
     "          a living process of this host, or used by anybody within ten minutes (network file systems: a day)\n"

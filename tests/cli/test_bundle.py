@@ -41,7 +41,7 @@ def test_it_serves_without_a_compiler(qkvc, pack, specs, tmp_path):
 def test_what_is_missing_is_named(qkvc, pack, specs):
     result = qkvc("run", specs / "one.yaml", "--device", "emu", "--arch", "sm_90a", env={**NOTHING, "QKV_PACKS": pack},
                   code=4)
-    for part in ("spec one", "primary: attention_forward_sm90 for sm_90a, schedule warpgroups=",
+    for part in ("spec one", "primary: attention_forward_sm90 for sm_90a, phase prefill, schedule warpgroups=",
                  "qkvc bundle one.yaml --device emu --arch sm_90a", str(pack)):
         assert part in result.err, result
 
@@ -120,6 +120,9 @@ def test_limits_and_phases(qkvc, specs, tmp_path):
 
 @pytest.mark.parametrize("words, code, says", [
     (["-o", "/nonexistent/a"], 1, "/nonexistent"),
+    (["-o", "."], 1, ". cannot be written: it names no file"),
+    (["-o", "a/"], 1, "a/ cannot be written: it names no file"),
+    (["-o", ""], 1, "it names no file"),
     ([], 2, "--output"),
     (["-o", "a", "--limits", "len=4"], 2, "len=4"),
     (["-o", "a", "--limits", "batch=x"], 2, "batch=x"),

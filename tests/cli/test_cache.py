@@ -133,6 +133,27 @@ def shim(tmp_path_factory):
     return library
 
 
+@pytest.mark.parametrize("fault", ["opendir:EIO", "readdir:EIO:1"])
+def test_a_directory_that_cannot_be_read(filled, shim, tmp_path, fault):
+    """Is no empty one: a verification that saw nothing must not say that all is well."""
+    env = {"LD_PRELOAD": shim, "QKV_FAULT": fault, "QKV_FAULT_UNDER": filled.cache}
+    for words in (["ls"], ["ls", "--json"], ["verify"], ["gc", "--max-bytes", "0"], ["clear", "--invalid"],
+                  ["export", "-o", tmp_path / "out"]):
+        result = filled("cache", *words, env=env, code=1)
+        assert f"{filled.cache}: Input/output error" in result.err, result
+    assert len(entries(filled.cache)) == 3
+
+
+def test_entries_of_later_versions_are_left_alone(filled):
+    newer = filled.cache / ("0" * 32 + ".kernel")
+    newer.write_bytes(b"qkvcache" + (7).to_bytes(4, "little") + bytes(500))
+    assert "4 entries" in filled("cache", "verify").out
+    rows = filled("cache", "ls", "--json").json()
+    assert rows["corrupt"] == 0 and [row["newer"] for row in rows["entries"]].count(True) == 1
+    assert "  newer" in filled("cache", "ls").out
+    assert filled("cache", "clear", "--invalid").out == "removed 0 entries\n" and newer.exists()
+
+
 @pytest.mark.parametrize("fault,warm", [
     ("open:ENOENT:0:1", True),    # what another host has just renamed is not seen here yet
     ("open:ESTALE:0:1", True), ("read:ESTALE:0:1", True), ("read:short", True), ("read:EIO", True),

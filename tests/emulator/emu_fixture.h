@@ -61,7 +61,7 @@ static inline void fixture_close(fixture *f) {
 static inline qkv_status fixture_launch(fixture *f, const char *entry, int64_t grid, int block, int shared_bytes,
                                         const fixture_params *params) {
   device_kernel *k;
-  if (device_emu.kernel(f->d, f->m, entry, shared_bytes, 1, &k))
+  if (device_emu.kernel(f->d, f->m, entry, block, shared_bytes, 1, &k))
     fail_msg("%s", error_message());
   const device_launch launch = {grid, block, shared_bytes, params, sizeof *params, 1, false};
   return device_emu.launch(f->d, k, &launch, NULL);

@@ -8,7 +8,7 @@
 static inline qkv_status sm90_launch_clusters(fixture *f, const char *entry, int64_t grid, int cluster, int block,
                                               int shared_bytes, const sm90_params *params) {
   device_kernel *k;
-  if (device_emu.kernel(f->d, f->m, entry, shared_bytes, cluster, &k))
+  if (device_emu.kernel(f->d, f->m, entry, block, shared_bytes, cluster, &k))
     fail_msg("%s", error_message());
   const device_launch launch = {grid, block, shared_bytes, params, sizeof *params, cluster, false};
   return device_emu.launch(f->d, k, &launch, NULL);

@@ -216,7 +216,7 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   for (int n = 0; n < m->nlaunches && status == QKV_OK; n++) {
     const manifest_launch *l = &m->launches[n];
     device_kernel *k;
-    assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, l->cluster, &k), QKV_OK);
+    assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->block, l->shared_bytes, l->cluster, &k), QKV_OK);
     const device_launch launch = {.grid = n == 0 ? GRID : LEN_Q * HEADS, /* behind: a row to a block */
                                   .block = l->block,
                                   .shared_bytes = l->shared_bytes,

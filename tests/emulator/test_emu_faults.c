@@ -294,7 +294,7 @@ static void test_early_access(void **state) {
   device_kernel *kernel;
   if (compiler_emulator.compile(code, "sm_90a", &image) ||
       device_emu.load(f.d, image.bytes, image.size, "test", &module) ||
-      device_emu.kernel(f.d, module, "early", 0, 1, &kernel))
+      device_emu.kernel(f.d, module, "early", 32, 0, 1, &kernel))
     fail_msg("%s", error_message());
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
     fixture_params p = {fixture_upload(&f, NULL, 256), fixture_upload(&f, NULL, 256), rows[n].mode, 0};

@@ -320,7 +320,7 @@ static qkv_status run(const manifest *m, uint64_t seed) {
             .tickets = fixture_upload(&f, &zero, sizeof zero)};
   fill_params(&f, m, &c, params);
   device_kernel *k;
-  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, 1, &k), QKV_OK);
+  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->block, l->shared_bytes, 1, &k), QKV_OK);
   const device_launch launch = {.grid = GRID * l->cluster,
                                 .block = l->block,
                                 .shared_bytes = l->shared_bytes,

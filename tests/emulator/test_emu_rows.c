@@ -177,7 +177,7 @@ static qkv_status run(const manifest *m, uint64_t seed) {
   };
   fill_params(&f, m, values, sizeof values / sizeof *values, params);
   device_kernel *k;
-  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->shared_bytes, 1, &k), QKV_OK);
+  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->block, l->shared_bytes, 1, &k), QKV_OK);
   qkv_status status = device_emu.launch(
       f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size, 1, l->early == 1},
       NULL);

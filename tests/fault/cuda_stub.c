@@ -3,6 +3,8 @@
  *
  * $QKV_STUB_CUDA is "SYMBOL:ERROR": that function fails with that number, once stub_fail_after calls of it have not.
  * $QKV_STUB_GPUS: how many GPUs (2). $QKV_STUB_CAPABILITIES: "9.0,8.0", one of each GPU (9.0).
+ * $QKV_STUB_GPC: blocks of the largest cluster that finds a place (16); half as many of blocks with more than 116,224
+ * bytes of shared memory, of which an SM takes one.
  * One lock around every call: any number of threads. After a fork nothing works in the child when cuInit was
  * called before, as in the real driver. A kernel of tests/fault/nvrtc_stub.c knows its architecture and is refused by
  * GPUs of another.
@@ -212,6 +214,16 @@ STUB(cuLaunchKernelEx, (const launch_config *config, void *kernel, void **params
      (void)kernel, (void)params, (void)extra;
      if (!known_attributes(config)) return 1;
      stub_launches++)
+static int clusters_that_fit(const launch_config *config) {
+  const char *most = getenv("QKV_STUB_GPC");
+  const int size = (int)config->attributes[2], fit = (most ? atoi(most) : 16) / (config->shared_bytes > 116224 ? 2 : 1);
+  return size <= fit ? 132 / size : 0;
+}
+STUB(cuOccupancyMaxActiveClusters, (int *clusters, void *function, const launch_config *config), NEED_CONTEXT;
+     (void)function;
+     if (!known_attributes(config) || config->count != 1 || config->attributes[0] != 4 || !config->block[0]) return 1;
+     if (config->attributes[2] > 16) return 912;
+     *clusters = clusters_that_fit(config))
 STUB(cuMemsetD8Async, (uintptr_t memory, unsigned char value, size_t bytes, void *stream), NEED_CONTEXT; (void)stream;
      memset((void *)memory, value, bytes); stub_memsets++)
 STUB(cuTensorMapEncodeTiled,

@@ -95,7 +95,7 @@ static qkv_status launch(target *t, const problem *p, void *memory[MAX_BUFFERS])
   }
   device_kernel *k;
   if (!status)
-    status = t->ops->kernel(t->d, t->m, p->entry, p->shared_bytes, p->cluster, &k);
+    status = t->ops->kernel(t->d, t->m, p->entry, p->block, p->shared_bytes, p->cluster, &k);
   const device_launch launch = {p->grid, p->block, p->shared_bytes, &params, sizeof params, p->cluster, false};
   if (!status)
     status = t->ops->launch(t->d, k, &launch, NULL);

@@ -97,7 +97,7 @@ static int end(void **state) {
 }
 
 typedef struct build {
-  int rebuild;
+  build_from from;
   qkv_status status;
   int from_cache, done;
   char message[256];
@@ -106,7 +106,7 @@ typedef struct build {
 static void *run(void *user) {
   build *b = user;
   build_job *job;
-  b->status = build_kernel(engine, &compiler, &kernel, b->rebuild, &job);
+  b->status = build_kernel(engine, &compiler, &kernel, b->from, &job);
   b->from_cache = job ? job->from_cache : -1;
   snprintf(b->message, sizeof b->message, "%s", b->status == QKV_OK ? "" : error_message());
   build_release(engine, job);
@@ -116,7 +116,7 @@ static void *run(void *user) {
 
 static void test_rebuild_passes_a_reader(void **state) {
   (void)state;
-  build first = {0}, reader = {0}, again = {.rebuild = 1};
+  build first = {0}, reader = {0}, again = {.from = BUILD_ANEW};
   run(&first);
   assert_int_equal(first.status, QKV_OK);
   pthread_t threads[2];

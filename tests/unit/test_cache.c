@@ -22,7 +22,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "cache_internal.h"
+#include "little_endian.h"
 #include "manifest.h"
 #include "text.h"
 
@@ -107,12 +111,16 @@ static cache_result read_entry(cache *c, unsigned seed, size_t size) {
   return result;
 }
 
-static const char *entry_path(const cache *c, unsigned seed) {
+static const char *entry_of(const cache *c, const char *key) {
   static char path[512];
-  char key[CACHE_KEY_SIZE];
-  make_key(seed, key);
   snprintf(path, sizeof path, "%s/%s.kernel", cache_path(c), key);
   return path;
+}
+
+static const char *entry_path(const cache *c, unsigned seed) {
+  char key[CACHE_KEY_SIZE];
+  make_key(seed, key);
+  return entry_of(c, key);
 }
 
 static int count_files(const char *folder, const char *part) {
@@ -160,6 +168,13 @@ static void test_keys_differ(void **state) {
   }
 }
 
+static void rewrite(const char *path, const unsigned char *bytes, size_t size) {
+  FILE *f = fopen(path, "wb");
+  assert_non_null(f);
+  assert_int_equal(fwrite(bytes, 1, size, f), size);
+  fclose(f);
+}
+
 /* A key without a compiler finds the newest entry of its source and options, and no other. */
 static void test_any_compiler(void **state) {
   (void)state;
@@ -180,18 +195,15 @@ static void test_any_compiler(void **state) {
   cache_key("source", "sm_80", "", any);
   assert_true(cache_find(c, any));
   assert_string_equal(any, keys[1]);
+  rewrite(entry_of(c, keys[1]), (const unsigned char *)"damaged", 7); /* the newest that verifies */
+  cache_key("source", "sm_80", "", any);
+  assert_true(cache_find(c, any));
+  assert_string_equal(any, keys[0]);
   cache_key("source", "sm_120", "", none);
   strcpy(any, none);
   assert_false(cache_find(c, any));
   assert_string_equal(any, none);
   cache_close(c);
-}
-
-static void rewrite(const char *path, const unsigned char *bytes, size_t size) {
-  FILE *f = fopen(path, "wb");
-  assert_non_null(f);
-  assert_int_equal(fwrite(bytes, 1, size, f), size);
-  fclose(f);
 }
 
 static void test_damage(void **state) {
@@ -227,6 +239,77 @@ static void test_damage(void **state) {
   publish_entry(c, 1, SIZE);
   assert_int_equal(read_entry(c, 1, SIZE), CACHE_HIT);
   cache_close(c);
+}
+
+/* Every two pieces of a file that change places, and every tail it may get, are seen. */
+static void test_moved_parts(void **state) {
+  (void)state;
+  enum { SIZE = 300, PIECE = 4, TAIL = 64 };
+  static unsigned char bytes[4096];
+  cache *c = open_in("");
+  char key[CACHE_KEY_SIZE];
+  publish_entry(c, 1, SIZE);
+  make_key(1, key);
+  FILE *f = fopen(entry_path(c, 1), "rb");
+  const size_t size = fread(bytes, 1, sizeof bytes - TAIL, f);
+  fclose(f);
+  for (size_t a = 0; a + PIECE <= size; a += PIECE)
+    for (size_t b = a + PIECE; b + PIECE <= size; b += PIECE) {
+      unsigned char first[PIECE], second[PIECE];
+      memcpy(first, bytes + a, PIECE), memcpy(second, bytes + b, PIECE);
+      if (!memcmp(first, second, PIECE))
+        continue;
+      memcpy(bytes + a, second, PIECE), memcpy(bytes + b, first, PIECE);
+      if (cache_decode(key, bytes, size, NULL))
+        fail_msg("bytes %zu and %zu of an entry have changed places, and it was read", a, b);
+      memcpy(bytes + a, first, PIECE), memcpy(bytes + b, second, PIECE);
+    }
+  assert_int_equal(cache_decode(key, bytes, size, NULL), 1);
+  for (size_t more = 1; more <= TAIL; more++) {
+    bytes[size + more - 1] = (unsigned char)(more % 3 ? 0 : more);
+    assert_int_equal(cache_decode(key, bytes, size + more, NULL), 0);
+  }
+  cache_close(c);
+}
+
+/* Sizes of parts that no writer writes, under a digest that fits: read within the file, or refused. */
+static void test_sizes_of_any_kind(void **state) {
+  (void)state;
+  static const uint64_t interesting[] = {0, 1, 99, 100, 101, 300, 301, UINT32_MAX, (uint64_t)1 << 63, UINT64_MAX,
+                                         UINT64_MAX - 95, UINT64_MAX - 399};
+  enum { VALUES = sizeof interesting / sizeof *interesting, HEADER = 96, BODY = 300 };
+  char key[CACHE_KEY_SIZE];
+  size_t size;
+  make_key(1, key);
+  const cache_entry e = {.manifest = (char[100]){"m"}, .manifest_size = 100, .image = (char[200]){"i"}, .image_size = 200};
+  unsigned char *file = cache_encode(key, &e, &size);
+  assert_int_equal(size, HEADER + BODY);
+  int read = 0;
+  for (int n = 0; n < VALUES * VALUES * VALUES; n++) {
+    const uint64_t parts[] = {interesting[n % VALUES], interesting[n / VALUES % VALUES],
+                              interesting[n / VALUES / VALUES]};
+    for (int p = 0; p < 3; p++)
+      little_endian_put(file + 48 + 8 * p, parts[p], 8);
+    XXH3_state_t sum;
+    XXH128_canonical_t digest;
+    XXH3_128bits_reset(&sum);
+    XXH3_128bits_update(&sum, file, 80);
+    XXH3_128bits_update(&sum, file + HEADER, size - HEADER);
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&sum));
+    memcpy(file + 80, digest.digest, sizeof digest.digest);
+    cache_entry out;
+    const int valid = cache_decode(key, file, size, &out);
+    /* Without overflow: they must be the body's three parts. */
+    const bool fits = parts[0] <= BODY && parts[1] <= BODY && parts[2] <= BODY && parts[0] + parts[1] + parts[2] == BODY;
+    if (valid != fits)
+      fail_msg("parts of %llu, %llu and %llu bytes: read %d", (unsigned long long)parts[0], (unsigned long long)parts[1],
+               (unsigned long long)parts[2], valid);
+    read += valid;
+    if (valid > 0)
+      cache_entry_free(&out);
+  }
+  assert_true(read > 3);
+  free(file);
 }
 
 static void test_swapped_entries(void **state) {
@@ -557,10 +640,80 @@ static void test_size_limit(void **state) {
   cache_close(c);
 }
 
+static int take_all(const manifest *m, void *user) {
+  (void)m, (void)user;
+  return 1;
+}
+
 static int visit_entry(const qkv_cache_entry *entry, void *user) {
   char *seen = user;
-  sprintf(seen + strlen(seen), "%.2s:%d:%s ", entry->key, entry->valid, entry->family);
+  sprintf(seen + strlen(seen), "%.2s:%s:%s ", entry->key, entry->newer ? "newer" : entry->valid ? "1" : "0",
+          entry->family);
   return 0;
+}
+
+/* Another process clears the directory while the first entry is looked at. */
+static int visit_and_clear(const qkv_cache_entry *entry, void *user) {
+  (void)entry;
+  const cache *c = user;
+  char command[600];
+  warnings++;
+  snprintf(command, sizeof command, "rm -f %s/*.kernel", cache_path(c));
+  return system(command);
+}
+
+/* What is gone when its turn comes is nobody's damage. */
+static void test_entries_that_vanish(void **state) {
+  (void)state;
+  cache *c = open_in("");
+  for (unsigned seed = 0; seed < 3; seed++)
+    publish_entry(c, seed, 10);
+  assert_int_equal(cache_visit(c, visit_and_clear, c), 0);
+  assert_int_equal(warnings, 1);
+  cache_close(c);
+}
+
+/* A directory that cannot be read is no empty one. */
+static void test_unreadable_directory(void **state) {
+  (void)state;
+  static const char *const faults[] = {"opendir:EIO", "opendir:EACCES", "readdir:EIO:1"};
+  const qkv_cache_gc_options o = {.size = sizeof o, .max_bytes = 0, .older_than = 0};
+  cache *c = open_in("");
+  char seen[256];
+  int64_t counts[2];
+  int unread;
+  text why = {0};
+  for (unsigned seed = 0; seed < 3; seed++)
+    publish_entry(c, seed, 10);
+  for (size_t n = 0; n < sizeof faults / sizeof *faults; n++) {
+    const int wanted = n == 1 ? EACCES : EIO;
+    qkv_cache_gc_report r;
+    setenv("QKV_FAULT_UNDER", root, 1);
+    fault_set(faults[n]);
+    seen[0] = 0;
+    assert_int_equal(cache_visit(c, visit_entry, seen), wanted);
+    fault_set(faults[n]);
+    assert_int_equal(cache_gc(c, &o, &r), wanted);
+    assert_int_equal(r.removed, 0);
+    fault_set(faults[n]);
+    assert_int_equal(cache_export(c, "/nonexistent", take_all, NULL, &counts[0], &counts[1], &unread), 0);
+    assert_int_equal(unread, wanted);
+    fault_set(faults[n]);
+    assert_int_equal(cache_clear(c, 1, counts), wanted);
+    fault_set(NULL);
+    unsetenv("QKV_FAULT_UNDER");
+  }
+  seen[0] = 0;
+  assert_int_equal(cache_visit(c, visit_entry, seen), 0);
+  assert_int_equal(strlen(seen), 3 * strlen("ab:1: "));
+  /* One that is gone is empty. */
+  char command[600];
+  snprintf(command, sizeof command, "rm -rf %s", cache_path(c));
+  assert_int_equal(system(command), 0);
+  assert_int_equal(cache_visit(c, visit_entry, seen), 0);
+  assert_true(cache_claim_directory(cache_path(c), 0700, &why));
+  text_free(&why);
+  cache_close(c);
 }
 
 static void test_list_and_clear(void **state) {
@@ -584,8 +737,26 @@ static void test_list_and_clear(void **state) {
   rewrite(path, (const unsigned char *)"mine", 4);
   assert_int_equal(cache_visit(c, visit_entry, seen), 0);
   assert_string_equal(seen, "aa:1:attention_naive bb:1:attention_naive cc:0: ");
-  assert_int_equal(cache_clear(c, 1), 1);
-  assert_int_equal(cache_clear(c, 0), 2);
+  /* An entry of a later format, and one whose manifest is of another version, are no damage. */
+  unsigned char newer[100] = "qkvcache\2";
+  const cache_entry other = {.manifest = (char[]){"manifest 99\n"}, .manifest_size = 12, .image = "x", .image_size = 1};
+  rewrite(entry_of(c, "dd000000000000000000000000000000"), newer, sizeof newer);
+  assert_int_equal(cache_write(c, "ee000000000000000000000000000000", &other), 0);
+  seen[0] = 0;
+  assert_int_equal(cache_visit(c, visit_entry, seen), 0);
+  assert_string_equal(seen, "aa:1:attention_naive bb:1:attention_naive cc:0: dd:newer: ee:1: ");
+  int64_t removed, copied, invalid;
+  char elsewhere[600];
+  snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", root);
+  assert_int_equal(mkdir(elsewhere, 0700), 0);
+  int unread;
+  assert_int_equal(cache_export(c, elsewhere, take_all, NULL, &copied, &invalid, &unread), 0);
+  assert_true(copied == 3 && invalid == 1 && unread == 0);
+  assert_int_equal(cache_clear(c, 1, &removed), 0);
+  assert_int_equal(removed, 1);
+  assert_int_equal(access(entry_of(c, "dd000000000000000000000000000000"), F_OK), 0);
+  assert_int_equal(cache_clear(c, 0, &removed), 0);
+  assert_int_equal(removed, 4);
   assert_int_equal(access(path, F_OK), 0); /* what is not ours stays */
   text_free(&written);
   cache_close(c);
@@ -626,6 +797,7 @@ int main(void) {
       TEST(test_no_home),       TEST(test_relative_directory),   TEST(test_bad_size_limit),
       TEST(test_failing_calls), TEST(test_failing_reads),        TEST(test_directory_vanishes),
       TEST(test_processes),     TEST(test_size_limit),           TEST(test_list_and_clear),
-      TEST(test_speed)};
+      TEST(test_speed),         TEST(test_entries_that_vanish),  TEST(test_unreadable_directory),
+      TEST(test_moved_parts),   TEST(test_sizes_of_any_kind)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,12 +110,12 @@ static void use_everything(device *d) {
   need(ops->copy_to_host(d, out, memory, 4));
   assert_string_equal(out, "abc");
   need(ops->load(d, "image", 5, "name", &module));
-  need(ops->kernel(d, module, "entry", 12345, 1, &kernel));
+  need(ops->kernel(d, module, "entry", 32, 12345, 1, &kernel));
   assert_int_equal(*shared_limit, 12345);
   const int before_wide = *wide_clusters;
-  need(ops->kernel(d, module, "entry", 12345, 8, &kernel));
+  need(ops->kernel(d, module, "entry", 32, 12345, 8, &kernel));
   assert_int_equal(*wide_clusters, before_wide);
-  need(ops->kernel(d, module, "entry", 12345, 16, &kernel));
+  need(ops->kernel(d, module, "entry", 32, 12345, 16, &kernel));
   assert_int_equal(*wide_clusters, before_wide + 1);
   need(ops->set_zero(d, (char *)memory + 1, 2, NULL));
   need(ops->copy_to_host(d, out, memory, 4));
@@ -246,7 +246,7 @@ static void test_failures(void **state) {
     need(ops->open(0, NULL, &d));
     need(ops->alloc(d, 4, &memory));
     need(ops->load(d, "image", 5, "name", &module));
-    need(ops->kernel(d, module, "entry", 1, 1, &kernel));
+    need(ops->kernel(d, module, "entry", 32, 1, 1, &kernel));
     need(ops->event_create(d, &event));
     const device_launch launch = {.grid = 1, .block = 32, .params = out, .params_size = 4};
     work recorded = {d, kernel, launch};
@@ -259,7 +259,7 @@ static void test_failures(void **state) {
                                   ops->copy_to_device(d, memory, out, 4),
                                   ops->copy_to_host(d, out, memory, 4),
                                   ops->load(d, "image", 5, "name", &unloaded),
-                                  ops->kernel(d, module, "other", 9, 1, &absent),
+                                  ops->kernel(d, module, "other", 32, 9, 1, &absent),
                                   ops->set_zero(d, memory, 4, NULL),
                                   ops->tensor_map(d, &some_map, map),
                                   ops->launch(d, kernel, &launch, NULL),
@@ -379,9 +379,49 @@ static void test_absent_entry(void **state) {
   device_kernel *kernel;
   need(device_cuda.open(0, NULL, &d));
   need(device_cuda.load(d, "image", 5, "name", &module));
-  assert_int_equal(device_cuda.kernel(d, module, "absent", 0, 1, &kernel), QKV_DEVICE_ERROR);
+  assert_int_equal(device_cuda.kernel(d, module, "absent", 32, 0, 1, &kernel), QKV_DEVICE_ERROR);
   assert_null(kernel);
   assert_non_null(strstr(error_message(), "'absent'"));
+  device_cuda.unload(d, module);
+  device_cuda.close(d);
+}
+
+/* A cluster that finds no place is refused when the kernel is loaded, by its size and its blocks' needs. */
+static void test_clusters_that_fit_nowhere(void **state) {
+  (void)state;
+  static const struct {
+    int gpc, shared_bytes, cluster;
+    bool fits;
+  } rows[] = {{16, 1000, 16, true},   {16, 200000, 16, false}, {16, 200000, 8, true}, {7, 1000, 8, false},
+              {7, 1000, 4, true},     {7, 200000, 4, false},   {1, 200000, 1, true},  {1, 1000, 2, false},
+              {16, 116224, 16, true}, {16, 1000, 17, false}};
+  device *d;
+  device_module *module;
+  device_kernel *kernel;
+  need(device_cuda.open(1, NULL, &d));
+  need(device_cuda.load(d, "image", 5, "name", &module));
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    char number[16], size[64], shared[64];
+    snprintf(number, sizeof number, "%d", rows[n].gpc);
+    snprintf(size, sizeof size, "clusters of %d blocks, each of 384 threads", rows[n].cluster);
+    snprintf(shared, sizeof shared, "%d bytes of dynamic shared memory", rows[n].shared_bytes);
+    setenv("QKV_STUB_GPC", number, 1);
+    const qkv_status status =
+        device_cuda.kernel(d, module, "entry", 384, rows[n].shared_bytes, rows[n].cluster, &kernel);
+    if (status != (rows[n].fits ? QKV_OK : QKV_BAD_SCHEDULE) || (kernel != NULL) != rows[n].fits)
+      fail_msg("GPCs for %d blocks, clusters of %d with %d bytes: status %d, %s", rows[n].gpc, rows[n].cluster,
+               rows[n].shared_bytes, (int)status, error_message());
+    if (!rows[n].fits && (!strstr(error_message(), size) || !strstr(error_message(), shared) ||
+                          !strstr(error_message(), "cuda:1") || !strstr(error_message(), "'entry'")))
+      fail_msg("'%s' and '%s' are not both in: %s", size, shared, error_message());
+    assert_int_equal(*depth, 0);
+    assert_int_equal(*capture_mode, 0);
+  }
+  /* What the driver cannot say is no reason to refuse. */
+  setenv("QKV_STUB_CUDA", "cuOccupancyMaxActiveClusters:1", 1);
+  need(device_cuda.kernel(d, module, "entry", 384, 1000, 2, &kernel));
+  unsetenv("QKV_STUB_CUDA");
+  unsetenv("QKV_STUB_GPC");
   device_cuda.unload(d, module);
   device_cuda.close(d);
 }
@@ -571,6 +611,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_drivers),       cmocka_unit_test(test_contexts),      cmocka_unit_test(test_failures),
       cmocka_unit_test(test_refused_image), cmocka_unit_test(test_pool_failures), cmocka_unit_test(test_absent_entry),
+                                     cmocka_unit_test(test_clusters_that_fit_nowhere),
       cmocka_unit_test(test_ordinals),      cmocka_unit_test(test_launch_only),   cmocka_unit_test(test_doctor)};
   return cmocka_run_group_tests(tests, find_stub, NULL);
 }

@@ -148,8 +148,11 @@ static void test_modules_refuse(void **state) {
   device_kernel *k;
   expect(device_emu.load(f.d, "no image", 8, "junk", &m), QKV_DEVICE_ERROR, "junk: the image cannot be loaded");
   expect(device_emu.load(f.d, fixture_image.bytes, fixture_image.size / 2, "half", &m), QKV_DEVICE_ERROR, "half");
-  expect(device_emu.kernel(f.d, f.m, "nothing", 0, 1, &k), QKV_DEVICE_ERROR, "no entry nothing");
-  expect(device_emu.kernel(f.d, f.m, "add", 300000, 1, &k), QKV_INVALID_ARGUMENT, "shared memory");
+  expect(device_emu.kernel(f.d, f.m, "nothing", 64, 0, 1, &k), QKV_DEVICE_ERROR, "no entry nothing");
+  expect(device_emu.kernel(f.d, f.m, "add", 64, 300000, 1, &k), QKV_INVALID_ARGUMENT, "shared memory");
+  expect(device_emu.kernel(f.d, f.m, "add", 64, 128, 17, &k), QKV_BAD_SCHEDULE,
+         "clusters of 17 blocks, each of 64 threads and with 128 bytes");
+  assert_int_equal(device_emu.kernel(f.d, f.m, "add", 64, 128, 16, &k), QKV_OK);
   assert_true(compiler_emulator.plausible(fixture_image.bytes, fixture_image.size));
   assert_false(compiler_emulator.plausible(fixture_image.bytes, 32));
   assert_false(compiler_emulator.plausible(source, sizeof source));
@@ -164,7 +167,7 @@ static void test_launch_refuses(void **state) {
   fixture f = fixture_open(0);
   device_kernel *k;
   fixture_params p = {NULL, NULL, 0, 0};
-  assert_int_equal(device_emu.kernel(f.d, f.m, "add", 128, 1, &k), QKV_OK);
+  assert_int_equal(device_emu.kernel(f.d, f.m, "add", 64, 128, 1, &k), QKV_OK);
   static const struct {
     int64_t grid;
     int block, shared;
@@ -260,7 +263,7 @@ static void *launch_many(void *argument) {
     int bad = device_emu.open(0, &options, &f.d) ||
               device_emu.load(f.d, fixture_image.bytes, fixture_image.size, "t", &f.m) ||
               device_emu.alloc(f.d, sizeof in, &a) || device_emu.alloc(f.d, sizeof out, &b) ||
-              device_emu.copy_to_device(f.d, a, in, sizeof in) || device_emu.kernel(f.d, f.m, "add", 0, 1, &k);
+              device_emu.copy_to_device(f.d, a, in, sizeof in) || device_emu.kernel(f.d, f.m, "add", 64, 0, 1, &k);
     p.in = a;
     p.out = b;
     bad = bad || device_emu.launch(f.d, k, &(device_launch){4, 32, 0, &p, sizeof p, 1, false}, NULL) ||

@@ -1,6 +1,7 @@
 /* test_pack.c: the bytes of packs: what goes in comes out, whatever the order; no byte can be changed, no tail cut off
  * without being seen; a damaged record costs itself alone; newer formats are named and left alone; record bodies of any
  * content are read within their bounds. */
+#define _GNU_SOURCE /* memmem */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include "pack.h"
 #include "pack_format.h"
@@ -204,6 +208,105 @@ static void every_cut_is_seen(void **state) {
   free(bytes);
 }
 
+/* The records that can be found and verify are the ones that went in, whatever else the file says. */
+static int sound_records(const unsigned char *whole, size_t whole_size, const pack *p) {
+  int sound = 0;
+  for (int n = 0; n < pack_count(p); n++) {
+    pack_record r, again;
+    if (pack_at(p, n, &r) < 0)
+      continue;
+    sound++;
+    if (pack_find(p, (pack_kind)r.kind, r.key, 32, &again) != 1 || again.number != n)
+      fail_msg("record %d cannot be found by its key", n);
+    if (r.size && !memmem(whole, whole_size, r.bytes, r.size))
+      fail_msg("record %d verifies with bytes that nobody wrote", n);
+  }
+  return sound;
+}
+
+/* Pieces of the file that change places; tails of any length. */
+static void moved_parts_are_seen(void **state) {
+  (void)state;
+  enum { PIECE = 16, TAIL = 80 };
+  size_t size;
+  unsigned char *whole = make_pack(0, 1, &size), *bytes = malloc(size + TAIL);
+  const size_t index_end = HEADER_SIZE + RECORDS * ENTRY_SIZE;
+  for (size_t a = 0; a < size; a += PIECE)
+    for (size_t b = a + PIECE; b < size; b += PIECE) {
+      memcpy(bytes, whole, size);
+      memcpy(bytes + a, whole + b, PIECE), memcpy(bytes + b, whole + a, PIECE);
+      if (!memcmp(bytes, whole, size))
+        continue;
+      pack *p;
+      text why = {0};
+      const pack_status status = pack_open_memory(bytes, size, "NAME", &p, &why);
+      const int sound = p ? sound_records(whole, size, p) : 0;
+      if (a < index_end ? status == PACK_OK : status != PACK_OK || sound >= RECORDS)
+        fail_msg("pieces at %zu and %zu have changed places: status %d, %d sound records", a, b, (int)status, sound);
+      pack_close(p);
+      text_free(&why);
+    }
+  memcpy(bytes, whole, size);
+  for (size_t more = 1; more <= TAIL; more++) {
+    bytes[size + more - 1] = (unsigned char)(more % 5 ? 0 : more);
+    open_bytes(bytes, size + more, PACK_DAMAGED);
+  }
+  free(bytes);
+  free(whole);
+}
+
+static void put_head_digest(unsigned char *file, size_t size) {
+  const uint64_t count = little_endian_get(file + AT_COUNT, 4), most = (size - HEADER_SIZE) / ENTRY_SIZE;
+  XXH3_state_t sum;
+  XXH128_canonical_t digest;
+  XXH3_128bits_reset(&sum);
+  XXH3_128bits_update(&sum, file, AT_DIGEST);
+  XXH3_128bits_update(&sum, file + HEADER_SIZE, (count < most ? count : most) * ENTRY_SIZE);
+  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&sum));
+  memcpy(file + AT_DIGEST, digest.digest, sizeof digest.digest);
+}
+
+/* Every number of header and index, in turn and two at a time, as no writer writes it, under a digest that fits:
+ * refused, or read within the file. */
+static void numbers_of_any_kind(void **state) {
+  (void)state;
+  size_t size;
+  unsigned char *whole = make_pack(0, 1, &size), *bytes = malloc(size);
+  const uint64_t values[] = {0, 1, 2, 15, 16, 77, size, size - 1, size + 16, HEADER_SIZE, RECORDS + 1, INT32_MAX, UINT32_MAX,
+                             (uint64_t)1 << 31, (uint64_t)1 << 63, UINT64_MAX, UINT64_MAX - 15, UINT64_MAX - size};
+  enum { VALUES = 18, HEADER_FIELDS = 3, ENTRY_FIELDS = 3, FIELDS = HEADER_FIELDS + RECORDS * ENTRY_FIELDS };
+  size_t at[FIELDS];
+  int widths[FIELDS], n = 0, opened = 0;
+  at[n] = AT_COUNT, widths[n++] = 4;
+  at[n] = AT_FILE_SIZE, widths[n++] = 8;
+  at[n] = AT_HEADER_SIZE, widths[n++] = 4;
+  for (size_t r = 0; r < RECORDS; r++) {
+    const size_t entry = HEADER_SIZE + r * ENTRY_SIZE;
+    at[n] = entry + IN_KIND, widths[n++] = 4;
+    at[n] = entry + IN_OFFSET, widths[n++] = 8;
+    at[n] = entry + IN_SIZE, widths[n++] = 8;
+  }
+  for (int first = 0; first < FIELDS; first++)
+    for (int second = first; second < FIELDS; second++)
+      for (int v = 0; v < VALUES * VALUES; v++) {
+        memcpy(bytes, whole, size);
+        little_endian_put(bytes + at[first], values[v % VALUES], widths[first]);
+        little_endian_put(bytes + at[second], values[v / VALUES], widths[second]);
+        put_head_digest(bytes, size);
+        pack *p;
+        text why = {0};
+        const pack_status status = pack_open_memory(bytes, size, "NAME", &p, &why);
+        opened += status == PACK_OK;
+        if (p)
+          sound_records(whole, size, p);
+        pack_close(p);
+        text_free(&why);
+      }
+  assert_true(opened > 0); /* kinds may be any */
+  free(bytes);
+  free(whole);
+}
+
 static void newer_formats_are_named(void **state) {
   (void)state;
   size_t size;
@@ -277,6 +380,7 @@ int main(void) {
       cmocka_unit_test(what_goes_in_comes_out),    cmocka_unit_test(order_does_not_matter),
       cmocka_unit_test(every_changed_bit_is_seen), cmocka_unit_test(every_cut_is_seen),
       cmocka_unit_test(newer_formats_are_named),   cmocka_unit_test(bodies_are_read_within_bounds),
+      cmocka_unit_test(moved_parts_are_seen),      cmocka_unit_test(numbers_of_any_kind),
       cmocka_unit_test(files_that_are_none),       cmocka_unit_test(keys_and_hex)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -332,6 +332,28 @@ static void test_aligned_only_packs(void **state) {
   qkv_close(e);
 }
 
+/* Where compiling is disabled: builds and bundles name spec, phase, architecture and schedule. */
+static void expect_build_named(qkv_engine *e, qkv_spec *s) {
+  qkv_build_options options[] = {QKV_BUILD_OPTIONS_INIT, QKV_BUILD_OPTIONS_INIT, QKV_BUILD_OPTIONS_INIT};
+  static const char *const words[] = {"spec served, phase prefill: kernel attention_forward_sm90 for sm_90a (schedule ",
+                                      "spec served, phase decode: kernel attention_decode",
+                                      "spec served, phase append: kernel kv_append"};
+  options[1].len_q = 1;
+  options[2].phase = "append";
+  for (int n = 0; n < 3; n++) {
+    qkv_build_report report = {.size = sizeof report};
+    assert_int_equal(qkv_build(e, s, &options[n], &report), QKV_NOT_PREPARED);
+    if (!strstr(qkv_last_error(NULL), words[n]))
+      fail_msg("'%s' is not in: %s", words[n], qkv_last_error(NULL));
+  }
+  qkv_bundle *b;
+  must(qkv_bundle_open(e, &b));
+  assert_int_equal(qkv_bundle_add(b, s, NULL, &maxima, NULL), QKV_NOT_PREPARED);
+  if (!strstr(qkv_last_error(NULL), words[0]))
+    fail_msg("'%s' is not in: %s", words[0], qkv_last_error(NULL));
+  qkv_bundle_free(b);
+}
+
 static void test_missing_kernels_are_named(void **state) {
   (void)state;
   char *path = path_of("a.pack");
@@ -342,9 +364,10 @@ static void test_missing_kernels_are_named(void **state) {
   assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_NOT_PREPARED);
   static const char *const parts[] = {"spec served",
                                       "a.pack",
-                                      "primary: attention_forward_sm90 for sm_90a",
+                                      "primary: attention_forward_sm90 for sm_90a, phase prefill, schedule",
                                       "unaligned tensors:",
                                       "few queries: attention_decode",
+                                      "for sm_90a, phase decode, schedule",
                                       "schedule tile_m=",
                                       "QKV_DISABLE_JIT",
                                       "qkvc bundle served.yaml --arch sm_90a",
@@ -352,6 +375,13 @@ static void test_missing_kernels_are_named(void **state) {
   for (size_t n = 0; n < sizeof parts / sizeof *parts; n++)
     if (!strstr(qkv_last_error(NULL), parts[n]))
       fail_msg("'%s' is not in: %s", parts[n], qkv_last_error(NULL));
+  /* Many at once, and what only compiles, name it as well. */
+  static const qkv_limits *const all[] = {&maxima};
+  assert_int_equal(qkv_prepare_many(e, 1, &s, all, &op, NULL, NULL), QKV_NOT_PREPARED);
+  for (size_t n = 0; n < sizeof parts / sizeof *parts; n++)
+    if (!strstr(qkv_last_error(NULL), parts[n]))
+      fail_msg("'%s' is not in: %s", parts[n], qkv_last_error(NULL));
+  expect_build_named(e, s);
   qkv_close(e);
   /* Without that prohibition the compiler steps in. */
   e = open_engine(0, (const char *const[]){path, NULL});
@@ -398,30 +428,44 @@ static qkv_engine *open_tuned(const char *folder, const char *path) {
   return e;
 }
 
-/* A pack holds what tables chose when it was made, beside the default, and the tables; the tables that a process has
- * decide which of it is taken. */
-static void test_tables_travel_along(void **state) {
-  (void)state;
-  char *folder = path_of("tuned"), *empty = path_of("empty"), *path = path_of("a.pack");
+/* Loads as many packs without a record as an engine takes; a refused one takes no place. */
+static void fill_with_packs(qkv_engine *e) {
+  static void *bytes; /* until the engines are gone: the process keeps it */
+  static size_t size;
+  pack_maker maker;
+  bundle_maker(&maker);
+  if (!bytes) {
+    pack_writer *w = pack_writer_new(&maker);
+    bytes = pack_writer_finish(w, &size);
+    pack_writer_free(w);
+  }
+  for (int n = 0; n < ENGINE_PACKS; n++) {
+    assert_int_equal(qkv_pack_load(e, "/nonexistent"), QKV_IO);
+    must(qkv_pack_load_memory(e, bytes, size));
+  }
+}
+
+/* A table in `folder` whose one entry is not the default schedule, and a pack made with it. */
+static void make_tuned_pack(const char *folder, const char *path, qkv_tuned_entry *entry) {
+  static char before[256];
   qkv_engine *e = open_tuned(folder, NULL);
   qkv_spec *s = load(e, dense);
-  char before[256];
   snprintf(before, sizeof before, "%s", schedule_of(e, dense, &maxima, 2));
   assert_string_not_equal(before, tuned_schedule);
-  const qkv_tuned_entry entry = {.size = sizeof entry,
-                                 .phase = "prefill",
-                                 .family = "attention_forward_sm80",
-                                 .schedule = tuned_schedule,
-                                 .workload = "w",
-                                 .batch = maxima.batch,
-                                 .len_q = maxima.len_q,
-                                 .len_k = maxima.len_k,
-                                 .seconds = 1e-3,
-                                 .low = 1e-3,
-                                 .high = 1e-3,
-                                 .default_schedule = before,
-                                 .default_seconds = 2e-3};
-  must(qkv_tuned_write(e, s, NULL, &entry, 1, NULL));
+  *entry = (qkv_tuned_entry){.size = sizeof *entry,
+                             .phase = "prefill",
+                             .family = "attention_forward_sm80",
+                             .schedule = tuned_schedule,
+                             .workload = "w",
+                             .batch = maxima.batch,
+                             .len_q = maxima.len_q,
+                             .len_k = maxima.len_k,
+                             .seconds = 1e-3,
+                             .low = 1e-3,
+                             .high = 1e-3,
+                             .default_schedule = before,
+                             .default_seconds = 2e-3};
+  must(qkv_tuned_write(e, s, NULL, entry, 1, NULL));
   qkv_bundle *b;
   must(qkv_bundle_open(e, &b));
   must(qkv_bundle_add(b, s, NULL, &maxima, NULL));
@@ -429,24 +473,63 @@ static void test_tables_travel_along(void **state) {
   qkv_bundle_free(b);
   qkv_spec_free(s);
   qkv_close(e);
+}
+
+/* A pack holds what tables chose when it was made, beside the default, and the tables; the tables that a process has
+ * decide which of it is taken. */
+static void test_tables_travel_along(void **state) {
+  (void)state;
+  char *folder = path_of("tuned"), *empty = path_of("empty"), *path = path_of("a.pack");
+  qkv_tuned_entry entry;
+  make_tuned_pack(folder, path, &entry);
   /* With the table; with the pack's alone; without any. */
-  e = open_tuned(folder, path);
+  qkv_engine *e = open_tuned(folder, path);
   assert_string_equal(schedule_of(e, dense, &maxima, 0), tuned_schedule);
   qkv_close(e);
   e = open_tuned(empty, path);
   assert_string_equal(schedule_of(e, dense, &maxima, 0), tuned_schedule);
   qkv_close(e);
   e = open_tuned("", path);
-  assert_string_equal(schedule_of(e, dense, &maxima, 0), before);
+  assert_string_equal(schedule_of(e, dense, &maxima, 0), entry.default_schedule);
   qkv_close(e);
   /* A newer table of the user's comes first: the pack has no such kernel. */
   e = open_tuned(empty, path);
   qkv_tuned_entry newer = entry;
   newer.schedule = "tile_m=64,tile_n=64,warps=4,stages=2,q_registers=1,split_loads=0,slack=8,blocks=2";
-  s = load(e, dense);
+  qkv_spec *s = load(e, dense);
   must(qkv_tuned_write(e, s, NULL, &newer, 1, NULL));
   qkv_spec_free(s);
   assert_string_equal(schedule_of(e, dense, &maxima, 2), newer.schedule);
+  qkv_close(e);
+}
+
+/* Why it is that schedule is said, though nothing is rendered: the table's, or the default beyond its range. */
+static void test_packs_say_what_tables_say(void **state) {
+  (void)state;
+  char *path = path_of("a.pack");
+  qkv_tuned_entry entry;
+  qkv_limits beyond = maxima;
+  make_tuned_pack(path_of("tuned"), path, &entry);
+  qkv_engine *e = open_tuned(path_of("empty"), path);
+  schedule_of(e, dense, &maxima, 0);
+  assert_non_null(strstr(log_text, "dense: tuned, from "));
+  beyond.len_k = 1 << 24;
+  assert_string_equal(schedule_of(e, dense, &beyond, 0), entry.default_schedule);
+  assert_non_null(strstr(log_text, "is outside of the tuned range of "));
+  qkv_close(e);
+}
+
+/* A pack for which there is no place leaves none of its tables behind. */
+static void test_too_many_packs(void **state) {
+  (void)state;
+  char *path = path_of("a.pack");
+  qkv_tuned_entry entry;
+  make_tuned_pack(path_of("tuned"), path, &entry);
+  qkv_engine *e = open_tuned(path_of("empty"), NULL);
+  fill_with_packs(e);
+  assert_int_equal(qkv_pack_load(e, path), QKV_INVALID_ARGUMENT);
+  assert_non_null(strstr(qkv_last_error(NULL), "a.pack: an engine has at most 64 packs"));
+  assert_string_equal(schedule_of(e, dense, &maxima, 2), entry.default_schedule);
   qkv_close(e);
 }
 
@@ -528,8 +611,8 @@ static void test_the_environment_names_packs(void **state) {
   unsetenv("QKV_PACKS");
 }
 
-/* Copies a pack under another maker. */
-static void remake(const char *from, const char *to, const pack_maker *maker) {
+/* Copies a pack under another maker; other_gpu: as if its kernels were compiled for another GPU. */
+static void remake(const char *from, const char *to, const pack_maker *maker, bool other_gpu) {
   pack *p;
   text why = {0};
   assert_int_equal(pack_open_file(from, &p, &why), PACK_OK);
@@ -537,7 +620,14 @@ static void remake(const char *from, const char *to, const pack_maker *maker) {
   for (int n = 0; n < pack_count(p); n++) {
     pack_record r;
     assert_int_equal(pack_at(p, n, &r), 1);
-    assert_true(pack_add(w, (pack_kind)r.kind, r.key, r.bytes, r.size));
+    char *copy = malloc(r.size + 1);
+    memcpy(copy, r.bytes, r.size);
+    char *image = other_gpu && r.kind == PACK_KERNEL ? memmem(copy, r.size, "stub sm_", 8) : NULL;
+    assert_true(image || !other_gpu || r.kind != PACK_KERNEL);
+    if (image)
+      memcpy(image + 8, "75", 2);
+    assert_true(pack_add(w, (pack_kind)r.kind, r.key, copy, r.size));
+    free(copy);
   }
   size_t size;
   void *bytes = pack_writer_finish(w, &size);
@@ -559,23 +649,142 @@ static void test_other_makers(void **state) {
   qkv_spec *s = load(e, served);
   bundle_maker(&maker);
   strcpy(maker.version, "99.0.0");
-  remake(a, b, &maker);
+  remake(a, b, &maker, false);
   assert_int_equal(qkv_pack_load(e, b), QKV_UNSUPPORTED);
   assert_non_null(strstr(qkv_last_error(NULL), "99.0.0"));
   must(qkv_pack_list(b, &info, NULL, NULL));
   assert_false(info.usable);
   bundle_maker(&maker);
   maker.manifest_format++;
-  remake(a, b, &maker);
+  remake(a, b, &maker, false);
   assert_int_equal(qkv_pack_load(e, b), QKV_UNSUPPORTED);
   bundle_maker(&maker);
   maker.templates[0] ^= 1;
-  remake(a, b, &maker);
+  remake(a, b, &maker, false);
   must(qkv_pack_load(e, b));
   assert_non_null(strstr(log_text, "other templates"));
   must(qkv_pack_list(b, &info, NULL, NULL));
   assert_true(info.usable && !info.same_templates);
   expect_from_pack(e, s, &maxima, 3);
+  qkv_spec_free(s);
+  qkv_close(e);
+}
+
+static qkv_engine *open_cached(const char *folder, int disable_jit, const char *path) {
+  const char *const packs[] = {path, NULL};
+  qkv_options o = QKV_OPTIONS_INIT;
+  qkv_engine *e = NULL;
+  o.device = "cuda:0";
+  o.cache_dir = folder;
+  o.disable_jit = disable_jit;
+  o.log = keep;
+  o.packs = packs;
+  log_text[0] = 0;
+  must(qkv_open(&o, &e));
+  return e;
+}
+
+/* Prepares, and counts what was compiled and what came from the cache. */
+static void expect_origins(qkv_engine *e, uint64_t compiles, uint64_t cache_hits) {
+  qkv_spec *s = load(e, served);
+  qkv_op *op;
+  const qkv_counters before = count(e);
+  must(qkv_prepare(e, s, &maxima, &op));
+  const qkv_counters after = count(e);
+  if (after.compiles - before.compiles != compiles || after.cache_hits - before.cache_hits != cache_hits)
+    fail_msg("%d compiled, %d from the cache, not %d and %d: %s", (int)(after.compiles - before.compiles),
+             (int)(after.cache_hits - before.cache_hits), (int)compiles, (int)cache_hits, log_text);
+  qkv_op_free(op);
+  qkv_spec_free(s);
+}
+
+/* Images of a pack that the device refuses, as those of a compiler newer than its driver: each kernel comes from the
+ * cache, where one is, and is compiled once for all starts, not once a start. */
+static void test_refused_images_are_had_elsewhere(void **state) {
+  (void)state;
+  char *a = path_of("a.pack"), *b = path_of("b.pack"), *folder = path_of("cache");
+  pack_maker maker;
+  bundle_maker(&maker);
+  make_pack(a, NULL, (const char *const[]){served}, 1, &maxima);
+  remake(a, b, &maker, true);
+  for (int start = 0; start < 3; start++) {
+    qkv_engine *e = open_cached(folder, start == 2, b);
+    expect_origins(e, start ? 0 : 3, start ? 3 : 0);
+    assert_non_null(strstr(log_text, "of a pack was refused and is looked for elsewhere"));
+    qkv_close(e);
+  }
+  qkv_engine *e = open_cached("", 1, b); /* nowhere else */
+  qkv_spec *s = load(e, served);
+  qkv_op *op;
+  assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_NOT_PREPARED);
+  qkv_spec_free(s);
+  qkv_close(e);
+}
+
+/* Of the cache's entries those go that the device refuses, and none for want of memory. */
+static void test_what_drops_a_cached_image(void **state) {
+  (void)state;
+  char *folder = path_of("cache");
+  qkv_engine *e = open_cached(folder, 0, NULL);
+  qkv_spec *s = load(e, served);
+  qkv_op *op;
+  expect_origins(e, 3, 0);
+  setenv("QKV_STUB_CUDA", "cuLibraryLoadData:2", 1);
+  assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_OUT_OF_MEMORY);
+  unsetenv("QKV_STUB_CUDA");
+  expect_origins(e, 0, 3);
+  setenv("QKV_STUB_CUDA", "cuLibraryLoadData:209", 1);
+  assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_DEVICE_ERROR);
+  unsetenv("QKV_STUB_CUDA");
+  assert_non_null(strstr(log_text, "of the cache was refused and is built again"));
+  qkv_spec_free(s);
+  qkv_close(e);
+}
+
+/* ---- Clusters that fit nowhere ---- */
+
+/* Of a table they give way to the default, asked for they are refused by name; nothing is compiled twice for it. */
+static void test_clusters_that_fit_nowhere(void **state) {
+  (void)state;
+  char *folder = path_of("cache"), before[256], pairs[256];
+  qkv_engine *e = open_cached(folder, 0, NULL);
+  qkv_spec *s = load(e, dense);
+  snprintf(before, sizeof before, "%s", schedule_of(e, dense, &maxima, 3));
+  snprintf(pairs, sizeof pairs, "%s", before);
+  char *cluster = strstr(pairs, "cluster=1");
+  assert_non_null(cluster);
+  cluster[8] = '2';
+  const qkv_tuned_entry entry = {.size = sizeof entry,
+                                 .phase = "prefill",
+                                 .family = "attention_forward_sm90",
+                                 .schedule = pairs,
+                                 .workload = "w",
+                                 .batch = maxima.batch,
+                                 .len_q = maxima.len_q,
+                                 .len_k = maxima.len_k,
+                                 .seconds = 1e-3,
+                                 .low = 1e-3,
+                                 .high = 1e-3,
+                                 .default_schedule = before,
+                                 .default_seconds = 2e-3};
+  must(qkv_tuned_write(e, s, NULL, &entry, 1, NULL));
+  assert_string_equal(schedule_of(e, dense, &maxima, 3), pairs);
+  setenv("QKV_STUB_GPC", "1", 1);
+  log_text[0] = 0;
+  const uint64_t compiles = count(e).compiles;
+  assert_string_equal(schedule_of(e, dense, &maxima, 6), before);
+  assert_non_null(strstr(log_text, "dense: built-in default: the schedule of a table cannot be used here: "));
+  assert_non_null(strstr(log_text, "clusters of 2 blocks, each of "));
+  qkv_limits l = maxima;
+  qkv_op *op;
+  l.schedule = pairs;
+  assert_int_equal(qkv_prepare(e, s, &l, &op), QKV_BAD_SCHEDULE);
+  assert_non_null(strstr(qkv_last_error(NULL), "clusters of 2 blocks, each of "));
+  assert_null(strstr(log_text, "refused"));
+  unsetenv("QKV_STUB_GPC");
+  must(qkv_prepare(e, s, &l, &op));
+  assert_int_equal(count(e).compiles, compiles);
+  qkv_op_free(op);
   qkv_spec_free(s);
   qkv_close(e);
 }
@@ -767,11 +976,16 @@ int main(int argc, char **argv) {
                                      TEST(test_aligned_only_packs),
                                      TEST(test_missing_kernels_are_named),
                                      TEST(test_tables_travel_along),
+                                     TEST(test_packs_say_what_tables_say),
+                                     TEST(test_too_many_packs),
                                      TEST(test_moved_read_only_and_in_memory),
                                      TEST(test_the_first_pack_wins),
                                      TEST(test_the_environment_names_packs),
                                      TEST(test_other_makers),
                                      TEST(test_damage_costs_what_it_hits),
+                                     TEST(test_refused_images_are_had_elsewhere),
+                                     TEST(test_what_drops_a_cached_image),
+                                     TEST(test_clusters_that_fit_nowhere),
                                      TEST(test_many_with_failures),
                                      TEST(test_start_of_forty_specs),
                                      TEST(test_every_field_is_in_the_key),

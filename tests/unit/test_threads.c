@@ -216,6 +216,134 @@ static void test_nobody_waits_for_another_kernel(void **state) {
   qkv_close(e);
 }
 
+/* ---- Many at once, and packs ---- */
+
+static void must(qkv_status status) {
+  if (status != QKV_OK)
+    fail_msg("%s", qkv_last_error(NULL));
+}
+
+static qkv_spec *load_tiny(qkv_engine *e, int variant) {
+  char source[256];
+  qkv_spec *s;
+  tiny_spec(source, variant);
+  must(qkv_spec_load(e, source, &s));
+  return s;
+}
+
+/* 24 specs, of which three are equal each, by 24 threads: all are had, each kernel is compiled once. */
+static void test_prepare_many(void **state) {
+  (void)state;
+  qkv_engine *e = open_engine("cuda:0", NULL);
+  qkv_spec *specs[THREADS];
+  qkv_op *ops[THREADS];
+  qkv_prepare_many_options o = QKV_PREPARE_MANY_OPTIONS_INIT;
+  o.threads = THREADS;
+  for (int n = 0; n < THREADS; n++)
+    specs[n] = load_tiny(e, n / 3);
+  for (int round = 0; round < 2; round++) {
+    must(qkv_prepare_many(e, THREADS, specs, NULL, ops, NULL, &o));
+    for (int n = 0; n < THREADS; n++)
+      qkv_op_free(ops[n]);
+    assert_true(compiles_of(e) > 0 && compiles_of(e) == (uint64_t)count_entries());
+  }
+  for (int n = 0; n < THREADS; n++)
+    qkv_spec_free(specs[n]);
+  qkv_close(e);
+}
+
+/* One call's end does not lift the limit of another that goes on. */
+typedef struct overlap {
+  qkv_engine *engine;
+  qkv_spec *spec;
+  int seen;
+  qkv_status status;
+} overlap;
+
+static void *prepare_beside(void *user) {
+  overlap *o = user;
+  qkv_prepare_many_options options = QKV_PREPARE_MANY_OPTIONS_INIT;
+  qkv_op *op;
+  options.threads = 1;
+  o->status = qkv_prepare_many(o->engine, 1, &o->spec, NULL, &op, NULL, &options);
+  qkv_op_free(op);
+  return NULL;
+}
+
+static void look_at_limit(int done, int total, const char *name, const char *how, double seconds, void *user) {
+  (void)done, (void)total, (void)name, (void)how, (void)seconds;
+  overlap *o = user;
+  pthread_t thread;
+  if (pthread_create(&thread, NULL, prepare_beside, o) == 0)
+    pthread_join(thread, NULL);
+  o->seen = o->engine->compile_limit;
+}
+
+static void test_limits_of_overlapping_calls(void **state) {
+  (void)state;
+  qkv_engine *e = open_engine("cuda:0", NULL);
+  overlap o = {e, load_tiny(e, 1), 0, QKV_INTERNAL};
+  qkv_prepare_many_options options = QKV_PREPARE_MANY_OPTIONS_INIT;
+  qkv_op *op;
+  options.progress = look_at_limit;
+  options.user = &o;
+  options.threads = cores() + 3;
+  must(qkv_prepare_many(e, 1, &o.spec, NULL, &op, NULL, &options));
+  qkv_op_free(op);
+  assert_int_equal(o.status, QKV_OK);
+  assert_int_equal(o.seen, cores() + 3);
+  assert_int_equal(e->compile_limit, cores());
+  qkv_spec_free(o.spec);
+  qkv_close(e);
+}
+
+/* One bundle, written, read and added to by many threads: whole packs, all of them. */
+typedef struct writing {
+  qkv_bundle *bundle;
+  qkv_spec *spec;
+  qkv_limits limits;
+  char path[160];
+  qkv_status status;
+} writing;
+
+static void *write_and_add(void *user) {
+  writing *w = user;
+  for (int n = 0; n < 3 && w->status == QKV_OK; n++) {
+    w->status = qkv_bundle_add(w->bundle, w->spec, NULL, &w->limits, NULL);
+    if (w->status == QKV_OK)
+      w->status = qkv_bundle_write(w->bundle, w->path);
+  }
+  return NULL;
+}
+
+static void test_one_bundle_of_many_threads(void **state) {
+  (void)state;
+  enum { WRITERS = 4 };
+  qkv_engine *e = open_engine("cuda:0", NULL);
+  qkv_bundle *b;
+  writing w[WRITERS];
+  pthread_t threads[WRITERS];
+  qkv_spec *s = load_tiny(e, 0);
+  must(qkv_bundle_open(e, &b));
+  for (int n = 0; n < WRITERS; n++) {
+    w[n] = (writing){.bundle = b, .spec = s, .limits = QKV_LIMITS_INIT};
+    w[n].limits.len_q = n % 2 ? 1 : 4096;
+    snprintf(w[n].path, sizeof w[n].path, "%s/%d.pack", root, n);
+    assert_int_equal(pthread_create(&threads[n], NULL, write_and_add, &w[n]), 0);
+  }
+  for (int n = 0; n < WRITERS; n++)
+    pthread_join(threads[n], NULL);
+  for (int n = 0; n < WRITERS; n++) {
+    assert_int_equal(w[n].status, QKV_OK);
+    qkv_pack_info info = {.size = sizeof info};
+    must(qkv_pack_list(w[n].path, &info, NULL, NULL));
+    assert_true(info.records > 0 && info.damaged == 0);
+  }
+  qkv_spec_free(s);
+  qkv_bundle_free(b);
+  qkv_close(e);
+}
+
 /* ---- Devices ---- */
 
 static void test_devices_of_different_kinds(void **state) {
@@ -337,6 +465,8 @@ int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
   const struct CMUnitTest tests[] = {TEST(test_fork_before_cuda), TEST(test_fork_after_cuda),
                                      TEST(test_one_compile_per_key), TEST(test_nobody_waits_for_another_kernel),
+                                     TEST(test_prepare_many), TEST(test_limits_of_overlapping_calls),
+                                     TEST(test_one_bundle_of_many_threads),
                                      TEST(test_devices_of_different_kinds)};
   return cmocka_run_group_tests(tests, make_stubs, remove_stubs);
 }
