@@ -62,7 +62,7 @@ typedef struct cli_command {
 typedef struct cli_globals {
   const char *device, *cache_dir, *template_path, *arch, *tuned_dir;
   int verbose, help;
-  uint64_t emu_seed; /* an option of run only */
+  uint64_t emu_seed; /* an option of the commands that run kernels */
 } cli_globals;
 extern cli_globals cli_global;
 extern const cli_option cli_global_options[];
@@ -87,6 +87,13 @@ bool cli_parse_real(const char *word, double *out);
 int cli_split(char *text, char **parts, int limit);
 void cli_print_help(const cli_command *command);
 void cli_print_overview(void);
+
+/* ---- Files (cli_file.c) ---- */
+
+/* Writes a file by a function, which need not look for errors. A file is complete or not there; what is no regular file
+ * is left alone. Returns an exit code after a message. */
+typedef void cli_writer(FILE *out, const void *data);
+int cli_write_file(const char *path, cli_writer *write, const void *data);
 
 /* ---- Messages (cli_report.c) ---- */
 

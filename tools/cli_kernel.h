@@ -1,4 +1,5 @@
-/* cli_kernel.h: the options that choose one kernel of a spec, common to gen, build, explain and run. */
+/* cli_kernel.h: the options that choose one kernel of a spec, common to gen, build, explain and run; bench, whose
+ * tensors are aligned and whose phase follows the sizes, has a list of its own. */
 #ifndef TOOLS_CLI_KERNEL_H
 #define TOOLS_CLI_KERNEL_H
 

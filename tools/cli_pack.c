@@ -12,7 +12,7 @@ static double most_milliseconds;
 
 static const cli_option options[] = {
     {"json", 0, CLI_FLAG, &as_json, NULL, "one JSON object"},
-    {"repeats", 0, CLI_COUNT, &repeats, "N", "time: starts, of which the fastest counts; default 5"},
+    {"repeats", 'r', CLI_COUNT, &repeats, "N", "time: starts, of which the fastest counts; default 5"},
     {"most", 0, CLI_REAL, &most_milliseconds, "MS", "time: exit code 1 when a start takes more milliseconds"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
