@@ -5,6 +5,7 @@
 
 #include "bench.h"
 #include "cli_kernel.h"
+#include "qkv_tune.h"
 #include "tune_inputs.h"
 #include "tune_stats.h"
 

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "cli_json.h"
 #include "cli_table.h"
+#include "qkv_pack.h"
 
 static int as_json, only_invalid, dry_run;
 static int64_t max_bytes = -1;

@@ -6,6 +6,7 @@
 #include "cli_json.h"
 #include "cli_kernel.h"
 #include "cli_table.h"
+#include "qkv_tune.h"
 
 static const char *const efforts[] = {"quick", "default", "full"};
 

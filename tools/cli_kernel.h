@@ -4,6 +4,7 @@
 #define TOOLS_CLI_KERNEL_H
 
 #include "cli.h"
+#include "qkv_build.h"
 
 typedef struct cli_kernel_choice {
   const char *family, *phase, *schedule;

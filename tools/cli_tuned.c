@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "cli_json.h"
 #include "cli_table.h"
+#include "qkv_tune.h"
 
 static int as_json;
 static const char *output;

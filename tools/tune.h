@@ -6,6 +6,7 @@
 #define TOOLS_TUNE_H
 
 #include "cli.h"
+#include "qkv_tune.h"
 #include "tune_client.h"
 
 extern const cli_command tune_worker_command; /* in no list of commands: tuners start it */

@@ -24,6 +24,7 @@
 
 #include "cache_internal.h"
 #include "manifest.h"
+#include "qkv_pack.h"
 #include "text.h"
 
 #include "fault/filesystem.c"
