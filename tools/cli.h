@@ -78,6 +78,9 @@ extern const cli_command cli_check_command, cli_gen_command, cli_build_command, 
 /* Parses argv[0..argc) by the command's options and the global ones. Positional arguments are moved to the front of
  * argv; returns their number, or -1 after a message on stderr. "--" ends the options; "-" is positional. */
 int cli_parse(const cli_command *command, int argc, char **argv);
+/* Of commands that do several things, such as cache ls and cache gc: whether this one, `action`, has a use for every
+ * option of the command that was given. options: their names, blank before and behind each. False after a message. */
+bool cli_takes(const cli_command *command, const char *action, const char *options);
 /* The nearest of `count` names within a third of the word's length, or NULL. */
 const char *cli_nearest(const char *word, const char *const *names, int count);
 /* Whole-string numbers; false when anything is left over or out of range. */

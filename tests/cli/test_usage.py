@@ -98,6 +98,11 @@ def test_help_wins_over_missing_arguments(qkvc):
     (["cache", "verfy"], "did you mean verify?"),
     (["tuned", "marge"], "did you mean merge?"),
     (["tuned"], "tuned needs ls|check|merge|path"),
+    (["tuned", "check", "x.yaml", "--json"], "tuned check takes no --json"),
+    (["tuned", "ls", "-o", "x"], "tuned ls takes no --output"),
+    (["tuned", "path", "x.yaml"], "'x.yaml' is too many"),
+    (["pack", "time", "x.pack", "--json"], "pack time takes no --json"),
+    (["pack", "ls", "x.pack", "--repeats", "5"], "pack ls takes no --repeats"),
     (["tuned", "check"], "tuned check needs FILE"),
     (["tuned", "merge", "x.yaml"], "merge needs -o DIR"),
     (["cache"], "cache needs ls|verify|gc|path|export|clear"),
@@ -171,7 +176,8 @@ def test_a_device_that_fails_is_not_removed(qkvc, tmp_path):
     data = tmp_path / "d.csv"
     data.write_text("workload,median_us\nw,1\n")
     for words in (["gen", "specs/minilm_l6.yaml", "-o", link], ["report", data, "-o", link],
-                  ["explain", "specs/minilm_l6.yaml", "--svg", link]):
+                  ["explain", "specs/minilm_l6.yaml", "--svg", link],
+                  ["run", "specs/minilm_l6.yaml", "--device", "emu", "--q", 8, "--out", link]):
         result = qkvc(*words, code=1)
         assert "full: No space left on device" in result.err and link.is_symlink(), result
 
