@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "manifest.h"
-#include "qkv.h"
+#include "qkv_pack.h"
 
 typedef struct cache cache;
 

@@ -28,7 +28,9 @@ extern const emu_file emu_files[];
 extern const int emu_file_count;
 
 /* What a kernel is compiled against; the folder's other headers are the emulator's own. */
-static const char *const needed[] = {"emu.h", "formats.h", "kernel.h"};
+static const char *const needed[] = {"emu.h",         "formats.h",       "kernel.h",      "kernel_base.h",
+                                     "kernel_cuda.h", "kernel_access.h", "kernel_math.h", "kernel_sm80.h",
+                                     "kernel_sm90.h"};
 enum { NEEDED = sizeof needed / sizeof *needed };
 
 /* -O1 keeps every access apart and compiles fast; -nodefaultlibs keeps the sanitizer's runtime out; wrapping integers

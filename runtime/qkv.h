@@ -1,4 +1,9 @@
-/* qkv.h: the public interface of libqkv, an attention-kernel compiler.
+/* qkv.h: the public interface of libqkv, an attention-kernel compiler: all that a program needs which runs attention.
+ * What is done beforehand, by tools, has headers of its own:
+ *
+ *   qkv_build.h   what a spec means, which kernel would run and why; its source; compiling without launching
+ *   qkv_tune.h    schedules that could be tried, how long calls take, tables of measured schedules
+ *   qkv_pack.h    the kernel cache and packs as files: lists, checks, limits; making packs
  *
  * A spec (YAML, docs/spec-reference.md) declares an attention variant. qkv_prepare turns it into loaded kernels for one
  * device; qkv_attention launches them and does nothing else.
@@ -76,6 +81,9 @@ typedef void *qkv_stream;             /* CUstream / cudaStream_t; NULL: the defa
 QKV_API const char *qkv_status_name(qkv_status status);
 /* "0.1.0" of the library in use. */
 QKV_API const char *qkv_version(void);
+
+/* Frees a text that the library made. NULL is allowed. */
+QKV_API void qkv_string_free(char *string);
 
 /* ---- Engine ---- */
 
@@ -199,287 +207,6 @@ typedef struct qkv_workload {
 } qkv_workload;
 QKV_API qkv_status qkv_spec_get_workload(const qkv_spec *spec, int n, qkv_workload *out);
 
-/* Texts made by the library; free with qkv_string_free. */
-QKV_API qkv_status qkv_spec_canonical(const qkv_spec *spec, char **out);
-QKV_API qkv_status qkv_spec_json(const qkv_spec *spec, char **out);
-QKV_API qkv_status qkv_json_schema(char **out);
-QKV_API void qkv_string_free(char *string);
-
-/* ---- Generating and compiling without launching ---- */
-
-typedef struct qkv_build_options {
-  size_t size;
-  const char *arch;     /* of the GPU to compile for; NULL: what qkv_prepare would load, for the engine's own device */
-  const char *family;   /* NULL: dispatch chooses */
-  const char *phase;    /* NULL: "decode" when len_q is 1 to 16, else "prefill"; "append": see qkv_append; "merge":
-                           see qkv_merge */
-  const char *schedule; /* "tile_m=128,..." or NULL */
-  int unaligned;        /* nonzero: the kernel for tensors that are not 16-byte aligned */
-  int64_t len_q;        /* declared maximum as in qkv_limits, which default schedules may follow; 0: none */
-  int64_t batch;        /* the same of batch entries */
-  int64_t len_k;        /* the same of keys; tuned tables alone go by it */
-} qkv_build_options;
-#define QKV_BUILD_OPTIONS_INIT {sizeof(qkv_build_options), NULL, NULL, NULL, NULL, 0, 0, 0, 0}
-
-/* The CUDA source. Free with qkv_string_free. */
-QKV_API qkv_status qkv_generate(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, char **source);
-
-/* One kernel entry of a build. */
-typedef struct qkv_build_entry {
-  char name[64];
-  int registers;     /* per thread; -1 unknown (emu) */
-  int spill_stores, spill_loads; /* bytes */
-  int stack;         /* bytes of local stack frame */
-  int shared_bytes;  /* static + dynamic */
-  int threads;
-  /* How often the compiler says that speed is lost; 0 on emu. A note that names no entry counts for all of them. */
-  int serialised_wgmma;   /* wgmma instructions that were meant to overlap run one after another */
-  int ignored_setmaxnreg; /* all warps keep the registers they were launched with */
-  int added_waits;        /* the compiler had to wait for wgmma where the source does not */
-  int added_fences;       /* the same with a fence of wgmma, which is cheap; CUDA 13.2 and later do not tell */
-  int warnings;           /* anything else */
-} qkv_build_entry;
-
-typedef struct qkv_build_report {
-  size_t size;
-  char family[64];
-  char arch[16];
-  char schedule[256];
-  char key[33];            /* cache key */
-  int from_cache;
-  double render_seconds, compile_seconds, load_seconds; /* load: cache read and verification */
-  int64_t image_bytes;
-  int nentries;
-  qkv_build_entry entries[4];
-  char *notes; /* compiler notes and warnings, translated to template lines; NULL if none; qkv_string_free */
-  char *advisories; /* lost speed in plain words, a line each, added fences left out; NULL if none; qkv_string_free */
-} qkv_build_report;
-/* Renders and compiles (or finds in the cache) one kernel for any architecture the compiler knows; needs no GPU. */
-QKV_API qkv_status qkv_build(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, qkv_build_report *out);
-
-/* Human-readable or JSON text on what would run and why: families and reasons, schedule, resources, mask handling,
- * FLOPs and bytes of the workloads. */
-QKV_API qkv_status qkv_explain(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt, int json, char **out);
-/* Text or JSON on the machine: driver, GPUs, NVRTC, g++, cache directory; with what to do about what is missing. Works
- * without an engine. *healthy is nonzero when kernels can be compiled and run on a GPU. */
-QKV_API qkv_status qkv_doctor(const qkv_options *opt, int json, int *healthy, char **out);
-
-/* ---- Schedules: what could be tried, what was measured ---- */
-
-typedef enum qkv_effort { QKV_EFFORT_QUICK = 0, QKV_EFFORT_DEFAULT = 1, QKV_EFFORT_FULL = 2 } qkv_effort;
-
-/* A legal schedule of a family, with what a model of the device expects of it for one workload (docs/tuning.md). The
- * terms are the seconds that each part of the device would take by itself; `seconds` is what they make together. */
-typedef struct qkv_candidate {
-  size_t size;
-  const char *family, *schedule; /* valid during the visit; the schedule is complete, in the order of the axes */
-  int is_default;                /* what the family takes by itself for these maxima */
-  double seconds;
-  double tensor, exponential, shared, memory; /* seconds of tensor cores, special functions, shared and device memory */
-  double waves;                               /* factor of work that does not fill the last round of blocks; at least 1 */
-} qkv_candidate;
-
-/* Calls visit for every legal schedule worth trying, the default first, then those with the fewest expected seconds
- * first; schedules that are equal in them stand in a fixed order. More effort keeps what less has. opt says family,
- * phase, fixed axes and maxima as for qkv_build; family "all" means every one that can do the spec in the phase, each
- * with its default, that of dispatch's choice first; with opt->schedule, whose axes are of one family, it means
- * dispatch's choice alone. The workload says what is expected of them (its len_q and len_k are lengths of every
- * sequence). A nonzero return stops. Needs no GPU: an engine without one, or for another architecture, models the
- * architecture's flagship. */
-QKV_API qkv_status qkv_candidates(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
-                                  const qkv_workload *workload, qkv_effort effort,
-                                  int (*visit)(const qkv_candidate *candidate, void *user), void *user);
-
-/* What a tuner measured. Strings of an entry that the library gives are valid as long as the visit or the engine. */
-typedef struct qkv_tuned_entry {
-  size_t size;
-  const char *phase;             /* "prefill" or "decode" */
-  const char *family, *schedule;
-  const char *workload;          /* its name; NULL: the best over all workloads of the phase, for maxima that are not declared */
-  int64_t batch, len_q, len_k;   /* as measured; they decide the bucket. 0 where workload is NULL */
-  double seconds, low, high;     /* median; 10th and 90th percentile */
-  const char *default_schedule;  /* what the family would have taken by itself */
-  double default_seconds;        /* measured in turns with it */
-} qkv_tuned_entry;
-
-/* Writes a table for the engine's GPU, replacing what the file said of the same GPU, variant, phase and bucket; all
- * else in the file stays. path NULL: DIRECTORY/GPU CLASS/SPEC NAME.yaml of the user's tables (options.tuned_dir,
- * $QKV_TUNED_DIR, else the cache directory's tuned/). notes: "key: value" lines on how it was measured (clock,
- * versions, effort), or NULL. The file is replaced as a whole or not at all; writers of one folder wait for each other.
- * count 0: only sees whether all that can be done; makes the folder and nothing else.
- * QKV_IO names the file: it cannot be written, or is of a later version, which is left as it is. What is damaged in it
- * is kept beside it, in FILE.damaged. */
-QKV_API qkv_status qkv_tuned_write(qkv_engine *engine, const qkv_spec *spec, const char *path,
-                                   const qkv_tuned_entry *entries, int count, const char *notes);
-/* The entry that qkv_prepare takes for a spec and these options (arch NULL, schedule NULL), if any: *found is 0 or 1.
- * Explains in *reason (qkv_string_free; may be NULL): which file, which bucket, or why the built-in default stays. */
-QKV_API qkv_status qkv_tuned_find(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
-                                  qkv_tuned_entry *entry, int *found, char **reason);
-/* The folder of the user's tables, "" when there is none. Valid as long as the engine. */
-QKV_API const char *qkv_tuned_path(const qkv_engine *engine);
-/* The bucket of sizes, "b4 q8192 k8192" or "any" where one is 0: what shares an entry. phase: "prefill" or "decode".
- * QKV_INVALID_ARGUMENT: a size that is not 0 to 2^31 - 1. */
-enum { QKV_BUCKET_TEXT = 64 };
-QKV_API qkv_status qkv_tuned_bucket(const qkv_spec *spec, const char *phase, int64_t batch, int64_t len_q, int64_t len_k,
-                                    char out[QKV_BUCKET_TEXT]);
-
-/* Where an entry stands. Valid during the visit. */
-typedef struct qkv_tuned_table {
-  size_t size;
-  const char *file; /* or "built in: h200/llama3_8b.yaml" */
-  const char *spec, *variant;
-  const char *gpu, *gpu_class;
-  const char *version; /* of qkvc */
-  const char *notes;   /* "key: value" lines */
-  const char *bucket;  /* "b4 q8192 k8192" */
-  int here;            /* 2: measured on a GPU like the engine's; 1: a hint for it; 0: neither */
-} qkv_tuned_table;
-/* Calls visit for every entry of the given files, or, with files NULL, of all tables that the engine knows, in the
- * order of search; a nonzero return stops. What is damaged is left out and said in the log. */
-QKV_API qkv_status qkv_tuned_list(qkv_engine *engine, const char *const *files, int count,
-                                  int (*visit)(const qkv_tuned_table *table, const qkv_tuned_entry *entry, void *user),
-                                  void *user);
-/* Whether a file is a table without a fault. QKV_BAD_SPEC: the message is the full text, file:line:col; QKV_IO: it
- * cannot be read, or is of a later version. */
-QKV_API qkv_status qkv_tuned_check(const char *file);
-/* Merges tables, of runs that shared the work, into DIRECTORY/GPU CLASS/SPEC NAME.yaml. Of two entries of one GPU,
- * variant, phase and bucket, also where one is there already, the one stays that gained more over the default it was
- * measured in turns with; the order of files decides nothing. Refuses, before anything is written, files with a fault. */
-QKV_API qkv_status qkv_tuned_merge(const char *directory, const char *const *files, int count);
-
-/* ---- Cache ---- */
-
-typedef struct qkv_cache_entry {
-  size_t size;
-  const char *key, *family, *arch, *schedule;
-  int64_t bytes, age_seconds;
-  int valid; /* 0: the entry is corrupt */
-  int newer; /* 1: of a later version's format: not looked into, and nothing is said of family, arch and schedule */
-} qkv_cache_entry;
-/* Calls visit for every entry, sorted by key; a nonzero return stops. Family, architecture and schedule of what another
- * version wrote may be "". QKV_IO: the directory cannot be read. */
-QKV_API qkv_status qkv_cache_list(qkv_engine *engine, int (*visit)(const qkv_cache_entry *entry, void *user), void *user);
-/* Removes entries, all or those that do not verify, whether they are in use or not: kernels that are loaded stay. With
- * only_invalid those of a later version's format stay, too. QKV_IO as above. */
-QKV_API qkv_status qkv_cache_clear(qkv_engine *engine, int only_invalid, int64_t *removed);
-
-/* What is to go. Entries in use never go: those that an open engine of a process of this host has loaded or built (on
- * local file systems), and those that anybody used within ten minutes (on network file systems: within a day). */
-typedef struct qkv_cache_gc_options {
-  size_t size;
-  int64_t max_bytes;  /* those used longest ago, until this much is left; -1: $QKV_CACHE_MAX_BYTES, else 1 GiB */
-  int64_t older_than; /* those that nobody used for so many seconds; -1: none for its age */
-  int dry_run;        /* nonzero: only count */
-} qkv_cache_gc_options;
-#define QKV_CACHE_GC_OPTIONS_INIT {sizeof(qkv_cache_gc_options), -1, -1, 0}
-typedef struct qkv_cache_gc_report {
-  size_t size;
-  int64_t entries, bytes;         /* left */
-  int64_t removed, removed_bytes; /* or, of a dry run, to be removed */
-  int64_t in_use;                 /* would have gone, but are in use */
-} qkv_cache_gc_report;
-/* Publishing does the same when the limit is passed. Safe in any number of processes at once, beside engines that work.
- * QKV_IO as above. */
-QKV_API qkv_status qkv_cache_gc(qkv_engine *engine, const qkv_cache_gc_options *opt, qkv_cache_gc_report *out);
-
-/* Which entries; NULL and 0: all. */
-typedef struct qkv_cache_filter {
-  size_t size;
-  const char *arch, *family;
-  const qkv_spec *const *specs; /* kernels of these, of every phase and schedule */
-  int nspecs;
-} qkv_cache_filter;
-#define QKV_CACHE_FILTER_INIT {sizeof(qkv_cache_filter), NULL, NULL, NULL, 0}
-/* Copies verified entries into a directory (made when missing), which then serves as a cache directory anywhere, also
- * read-only, when it belongs to its user or to root. Counts those copied and those that do not verify, which are left
- * out; either may be NULL. filter may be NULL. QKV_IO names what failed; what was copied until then stays. */
-QKV_API qkv_status qkv_cache_export(qkv_engine *engine, const qkv_cache_filter *filter, const char *directory,
-                                    int64_t *copied, int64_t *invalid);
-/* The directory in use, "" when the cache is memory only. Valid as long as the engine. */
-QKV_API const char *qkv_cache_path(const qkv_engine *engine);
-
-/* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
- * name). Default schedules may follow a declared batch and len_q: short sequences have others. */
-typedef struct qkv_limits {
-  size_t size;
-  int64_t batch, len_q, len_k;
-  int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
-                           saves compiling the kernel for other tensors, which are then refused */
-  const char *family;   /* as in qkv_build_options */
-  const char *phase;    /* NULL: many queries, and few where such calls are to be expected (qkv_prepare); "prefill" or
-                           "decode": kernels of that phase alone take all calls; "merge": see qkv_merge */
-  const char *schedule;
-} qkv_limits;
-#define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
-
-/* ---- Packs: kernels made beforehand, in one file (docs/packs.md) ---- */
-
-/* A pack holds specs, images for any number of architectures, and which kernels answer which request of qkv_prepare. An
- * engine looks into its packs, in the order they were loaded, before it generates or compiles anything: a request that a
- * pack recorded costs reading the pack and loading the images. Packs are read only; one that is damaged, in part or
- * whole, costs what it held, which comes from the cache or the compiler then. */
-
-/* Reads a pack into memory. QKV_IO: it cannot be read, or is no pack. QKV_UNSUPPORTED: a newer version's, or kernels of
- * another version of the generator. Stays loaded until qkv_close. */
-QKV_API qkv_status qkv_pack_load(qkv_engine *engine, const char *path);
-/* The same of bytes in memory, as `qkvc bundle --c-array` puts them into a program. They are not copied and must stay as
- * they are until qkv_close. */
-QKV_API qkv_status qkv_pack_load_memory(qkv_engine *engine, const void *bytes, size_t size);
-/* A spec by its name, from the first of the packs that has it. */
-QKV_API qkv_status qkv_spec_from_pack(qkv_engine *engine, const char *name, qkv_spec **out);
-
-typedef struct qkv_pack_info {
-  size_t size;
-  int64_t bytes;
-  int records, damaged;
-  char version[16];   /* of the generator that made it */
-  int usable;         /* this version of the library takes its kernels */
-  int same_templates; /* and would generate the same ones */
-} qkv_pack_info;
-/* Strings are valid during the visit. */
-typedef struct qkv_pack_entry {
-  size_t size;
-  int number;         /* of the record */
-  const char *kind;   /* "kernel", "request", "spec", "table" */
-  const char *key;
-  const char *name;   /* kernel: its family; request: what was asked; spec, table: its name. "" where damaged */
-  const char *arch, *detail; /* kernel: architecture and schedule; request: architecture and compiler; else "" */
-  const char *text;   /* spec, table: all of it; else NULL */
-  int kernels;        /* request: how many answer it */
-  int64_t bytes;
-  int valid;
-  /* Of a request: what qkv_prepare is to be asked. Maxima that the kernels do not depend on are -1: any; `few` says that
-   * len_q is then 1 to 16. */
-  const char *spec, *phase, *family, *schedule;
-  int64_t batch, len_q;
-  int few;
-} qkv_pack_entry;
-/* Reads and verifies a pack, record by record; a nonzero return stops. Needs no engine. info and visit may be NULL. */
-QKV_API qkv_status qkv_pack_list(const char *path, qkv_pack_info *info,
-                                 int (*visit)(const qkv_pack_entry *entry, void *user), void *user);
-
-/* A pack under construction. Any number of threads may add at once. */
-typedef struct qkv_bundle qkv_bundle;
-typedef struct qkv_bundle_report {
-  size_t size;
-  int kernels, compiled; /* of the op; those that were not in a cache or pack */
-  int64_t image_bytes;
-  double seconds;
-} qkv_bundle_report;
-/* Images are those of the engine's kind of device: the emulator's for emu, machine code of GPUs else. The engine must
- * outlive the bundle. */
-QKV_API qkv_status qkv_bundle_open(qkv_engine *engine, qkv_bundle **out);
-/* Renders and compiles what qkv_prepare would load for the spec and these limits (NULL: none) on an architecture (NULL:
- * the engine's), and records all of it with the spec. Only limits that the kernels depend on are recorded: the others may
- * have any value when the pack is used. limits.aligned_only leaves out the kernel for other tensors. report may be NULL. */
-QKV_API qkv_status qkv_bundle_add(qkv_bundle *bundle, const qkv_spec *spec, const char *arch, const qkv_limits *limits,
-                                  qkv_bundle_report *report);
-/* The pack's bytes, which depend on nothing but what was added. Valid until the next call of this or qkv_bundle_free. */
-QKV_API qkv_status qkv_bundle_bytes(qkv_bundle *bundle, const void **bytes, size_t *size);
-/* Writes them to a file, which is replaced as a whole or not at all. */
-QKV_API qkv_status qkv_bundle_write(qkv_bundle *bundle, const char *path);
-QKV_API void qkv_bundle_free(qkv_bundle *bundle);
-
 /* ---- Tensors ---- */
 
 /* A view of memory. Strides count elements and may be anything, 0 included, negative too. rank <= 5. */
@@ -588,7 +315,22 @@ typedef struct qkv_pool_info {
 /* Looks at every block and granule in use: for monitoring, not for every step. */
 QKV_API qkv_status qkv_pool_get_info(qkv_pool *pool, qkv_pool_info *out);
 
-/* ---- Attention ---- */
+/* ---- Preparing: all slow work ---- */
+
+/* Declared maxima. Zero means: no declared maximum (a family whose workspace grows with the sizes then refuses by
+ * name). Default schedules may follow a declared batch and len_q: short sequences have others. */
+typedef struct qkv_limits {
+  size_t size;
+  int64_t batch, len_q, len_k;
+  int aligned_only;     /* nonzero: promise that q k v o are 16-byte aligned with 16-byte aligned rows and innermost stride 1;
+                           saves compiling the kernel for other tensors, which are then refused */
+  const char *family;   /* of kernels; NULL: dispatch chooses */
+  const char *phase;    /* NULL: many queries, and few where such calls are to be expected (qkv_prepare); "prefill" or
+                           "decode": kernels of that phase alone take all calls; "merge": see qkv_merge; "append":
+                           see qkv_append */
+  const char *schedule; /* "tile_m=128,...", over that of the spec; NULL: see qkv_prepare */
+} qkv_limits;
+#define QKV_LIMITS_INIT {sizeof(qkv_limits), 0, 0, 0, 0, NULL, NULL, NULL}
 
 /* All slow work: render, compile or read the cache, load. limits may be NULL.
  *
@@ -626,6 +368,24 @@ QKV_API qkv_status qkv_prepare_many(qkv_engine *engine, int count, qkv_spec *con
 /* Bytes of workspace a call may need, from the declared maxima, by whichever kernel; 0 for families that need none. A
  * few bytes for causal masks on Hopper. */
 QKV_API size_t qkv_workspace_size(const qkv_op *op);
+
+/* ---- Packs: kernels made beforehand, in one file (docs/packs.md) ---- */
+
+/* A pack holds specs, images for any number of architectures, and which kernels answer which request of qkv_prepare. An
+ * engine looks into its packs, in the order they were loaded, before it generates or compiles anything: a request that a
+ * pack recorded costs reading the pack and loading the images. Packs are read only; one that is damaged, in part or
+ * whole, costs what it held, which comes from the cache or the compiler then. */
+
+/* Reads a pack into memory. QKV_IO: it cannot be read, or is no pack. QKV_UNSUPPORTED: a newer version's, or kernels of
+ * another version of the generator. Stays loaded until qkv_close. */
+QKV_API qkv_status qkv_pack_load(qkv_engine *engine, const char *path);
+/* The same of bytes in memory, as `qkvc bundle --c-array` puts them into a program. They are not copied and must stay as
+ * they are until qkv_close. */
+QKV_API qkv_status qkv_pack_load_memory(qkv_engine *engine, const void *bytes, size_t size);
+/* A spec by its name, from the first of the packs that has it. */
+QKV_API qkv_status qkv_spec_from_pack(qkv_engine *engine, const char *name, qkv_spec **out);
+
+/* ---- Attention ---- */
 
 /* The value of a declared parameter: `tensor` for rank > 0, `value` for scalars. */
 typedef struct qkv_param_value {
@@ -727,14 +487,6 @@ QKV_API qkv_status qkv_merge(const qkv_op *op, const qkv_merge_args *args, qkv_s
 /* The same in f64 on the CPU: all tensors in host memory; o of any float format. */
 QKV_API qkv_status qkv_merge_reference(const qkv_spec *spec, const qkv_merge_args *args);
 
-/* A look at the arrays of lengths and pages before a call, for debugging: launches cannot look. They must be in host
- * memory here (args.cu_seqlens_q, ..., page_indptr); of the other tensors only the shapes count, parameters not at
- * all. QKV_INVALID_ARGUMENT names the sequence and the entry of the first fault: lengths that are negative or above
- * the maximum (max_len_q, max_len_k; 0: none beyond the tensors'), cu_seqlens or page_indptr that fall or leave the
- * tensor, more tokens than a table's part has pages for, a page number below 0 or not below the number of pages in a
- * part that is in use. What lies behind the ends may be anything. */
-QKV_API qkv_status qkv_check_sequences(const qkv_spec *spec, const qkv_attention_args *args);
-
 /* ---- Append: new keys and values into the cache ---- */
 
 /* What a call takes, by the sections rope and append of the spec (docs/serving.md). `tokens` rows of new queries, keys and
@@ -790,88 +542,24 @@ QKV_API qkv_status qkv_append(const qkv_op *op, const qkv_append_args *args, qkv
 /* The same in f64 on the CPU, with one rounding at the end: all tensors in host memory; float ones of any format. */
 QKV_API qkv_status qkv_append_reference(const qkv_spec *spec, const qkv_append_args *args);
 
-/* ---- Masks ---- */
-
-/* Which pairs the mask lets through, for one query head of one batch entry: visible[i * len_k + k] is 1 or 0, with the
- * lengths of that entry. Looks at the extents of args.q and args.k, at the arrays of lengths and at the parameters,
- * which must be in host memory. */
-QKV_API qkv_status qkv_visible(const qkv_spec *spec, const qkv_attention_args *args, int64_t batch, int64_t head,
-                               unsigned char *visible);
-
-/* What happens to a tile of queries by keys. Keys past the end count as hidden: a tile that holds some is not full. */
-typedef enum qkv_tile {
-  QKV_TILE_SKIPPED = 0, /* no pair is visible; a kernel does not look at it */
-  QKV_TILE_PARTIAL = 1, /* some are; a kernel evaluates the mask */
-  QKV_TILE_FULL = 2     /* all are; a kernel multiplies without looking at the mask */
-} qkv_tile;
-
-/* A mask cut into tiles. Start from {sizeof(qkv_mask_map)}; free with qkv_mask_map_free. */
-typedef struct qkv_mask_map {
-  size_t size;
-  int64_t batch, head;      /* in: which entry and which query head */
-  int64_t tile_q, tile_k;   /* in: queries and keys of a tile; 0: those of the kernel that would run. Out: as used */
-  double most;              /* in: ask the mask for every pair unless that is more than this many; 0: 3e8 */
-  int64_t rows, columns;    /* of tiles */
-  unsigned char *planned;   /* [rows, columns] of qkv_tile: what kernels do */
-  unsigned char *actual;    /* [rows, columns] of qkv_tile: what would do; NULL: too many pairs to ask */
-  double visible;           /* pairs; -1: too many to ask */
-  char *analysis;           /* "name: value" lines: the form derived from the mask, its bounds in symbols */
-  int64_t dilation;         /* 1: tiles are of neighbours. d > 1: of tokens of one residue modulo d, the d-th part of the
-                               keys. The first ceil(ceil(len_q / d) / tile_q) rows are those of the queries 0, d, 2 d and
-                               so on, then come those of 1, d + 1 and on, up to min(d, len_q) of such classes */
-} qkv_mask_map;
-/* How the generator cuts a mask into tiles, and how it could be cut. opt (may be NULL) chooses the kernel whose tiles are
- * taken. Parameters as in qkv_visible. */
-QKV_API qkv_status qkv_map_mask(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
-                                const qkv_attention_args *args, qkv_mask_map *map);
-QKV_API void qkv_mask_map_free(qkv_mask_map *map);
+/* ---- What a call should give, what it costs, whether its arrays are sound ---- */
 
 /* The definition of right: the same computation in f64 on the CPU. All tensors in host memory; o may be any float dtype,
  * QKV_F32 recommended. Slow: O(batch heads len_q len_k dim). */
 QKV_API qkv_status qkv_reference(const qkv_spec *spec, const qkv_attention_args *args);
 
-/* Median seconds of one call, measured on the device: warm-up, then `repeats` calls timed one by one with events.
- * Also the fastest and slowest. On emu: wall time of the emulation, which says nothing of a GPU. */
-QKV_API qkv_status qkv_time(const qkv_op *op, const qkv_attention_args *args, qkv_stream stream, int repeats,
-                            double *median, double *fastest, double *slowest);
-/* One of several that are measured in turns. */
-typedef struct qkv_contestant {
-  size_t size;
-  const qkv_op *op;
-  const qkv_attention_args *args; /* nargs sets, which the calls take one after the other, round and round */
-  int nargs;
-  double *seconds; /* out, room for options.samples: of one call, in the order of measurement */
-  int samples;     /* out: how many there are */
-  int calls;       /* out: of a sample */
-} qkv_contestant;
-
-/* All fields but `size` may be zero. */
-typedef struct qkv_measure_options {
-  size_t size;
-  int samples;            /* of each contestant at most; 0: 10 */
-  int calls;              /* of a sample; 0: as many as take sample_seconds, at most 512, whole rotations; 1 on emu */
-  double sample_seconds;  /* 0: 1e-3 */
-  double warm_up_seconds; /* of each contestant at most: three samples within 1 % end it after a fifth of that; 0: 0.1;
-                             none on emu */
-  double time_limit;      /* seconds, looked at between samples, of which each contestant gets one at least; 0: none */
-  int cold_l2;            /* nonzero: no call finds its inputs in the L2 cache. Give as many sets of arguments as make
-                             more than twice the cache; where q, k, v and o of all sets are less, it is overwritten
-                             before each call, and a sample is one call, about a microsecond longer than in a graph */
-} qkv_measure_options;
-#define QKV_MEASURE_OPTIONS_INIT {sizeof(qkv_measure_options), 0, 0, 0, 0, 0, 0}
-
-/* Seconds of a call as a stream of calls sees it. A sample is a CUDA graph of several calls, timed as a whole with
- * events, so that neither the host nor the distance between launches counts; contestants take turns sample by sample,
- * every other round in the opposite order, so that differences between them can be taken pair by pair. The first call of a
- * sample plans; those behind it reuse that (reuse_plan), where workspace, params, lengths and shapes are the same. All are ops of
- * one engine. Allocates, captures on a stream of its own, waits for `stream`: QKV_CAPTURING while that is captured. On emu:
- * wall time of the emulation, call by call. What a contestant got before a failure is in its `samples`. */
-QKV_API qkv_status qkv_measure(qkv_contestant *contestants, int count, qkv_stream stream,
-                               const qkv_measure_options *options);
 /* Floating-point operations of the visible (query, key) pairs: 2 (dim_qk + dim_v) each, and the bytes of q k v o.
  * Looks only at shapes, strides excepted, and at lengths of sequences and the parameters the mask uses; those must be
  * in host memory. Bytes count each sequence's own tokens. */
 QKV_API qkv_status qkv_work(const qkv_spec *spec, const qkv_attention_args *args, double *flops, double *bytes);
+
+/* A look at the arrays of lengths and pages before a call, for debugging: launches cannot look. They must be in host
+ * memory here (args.cu_seqlens_q, ..., page_indptr); of the other tensors only the shapes count, parameters not at
+ * all. QKV_INVALID_ARGUMENT names the sequence and the entry of the first fault: lengths that are negative or above
+ * the maximum (max_len_q, max_len_k; 0: none beyond the tensors'), cu_seqlens or page_indptr that fall or leave the
+ * tensor, more tokens than a table's part has pages for, a page number below 0 or not below the number of pages in a
+ * part that is in use. What lies behind the ends may be anything. */
+QKV_API qkv_status qkv_check_sequences(const qkv_spec *spec, const qkv_attention_args *args);
 
 #ifdef __cplusplus
 }

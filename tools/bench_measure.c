@@ -5,6 +5,7 @@
 
 #include "bench.h"
 #include "cli_kernel.h"
+#include "qkv_tune.h"
 #include "tune_inputs.h"
 #include "tune_stats.h"
 
@@ -107,7 +108,6 @@ static qkv_status run(tune_inputs *in, const char *phase, int samples, bench_row
   qkv_op *op = NULL;
   void *workspace = NULL;
   qkv_limits limits = tune_limits(&in->p, phase, cli_kernel.family, cli_kernel.schedule);
-  limits.aligned_only &= !cli_kernel.unaligned;
   qkv_status status = build(&in->p, phase, row);
   if (!status)
     status = qkv_prepare(in->p.engine, in->p.spec, &limits, &op);

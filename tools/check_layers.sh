@@ -42,9 +42,11 @@ rule "gen/ includes nothing of runtime/" "$(foreign "$(includes 'gen/*.[ch]')" "
 rule "gen/ knows nothing of CUDA" "$(search '#[[:space:]]*include[[:space:]]*<(cuda|nvrtc|dlfcn)' 'gen/*.[ch]')"
 rule "runtime/ includes of gen/ only manifest.h status.h text.h, the facade excepted" \
   "$(foreign "$(includes 'runtime/*.[ch]' ':!runtime/qkv*')" "$runtime manifest.h status.h text.h")"
-rule "the public header includes only the standard library" "$(includes 'runtime/qkv.h')"
-rule "qkvc includes only the public header" "$(foreign "$(includes 'tools/*.[ch]')" "$(headers 'tools/*.h') qkv.h")"
-rule "examples include only the public header, and packs made as C" "$(foreign "$(includes 'examples/*.c')" "qkv.h packed_kernels.h packed_gpu.h")"
+public="qkv.h qkv_build.h qkv_tune.h qkv_pack.h"
+rule "the header of engines includes only the standard library" "$(includes 'runtime/qkv.h')"
+rule "the other public headers include only public ones" "$(foreign "$(includes runtime/qkv_build.h runtime/qkv_tune.h runtime/qkv_pack.h)" "$public")"
+rule "qkvc includes only public headers" "$(foreign "$(includes 'tools/*.[ch]')" "$(headers 'tools/*.h') $public")"
+rule "examples include only the header of engines, and packs made as C" "$(foreign "$(includes 'examples/*.c')" "qkv.h packed_kernels.h packed_gpu.h")"
 rule "inline PTX stands only in templates/prim" \
   "$(search '(^|[^a-z_])(asm|__asm__)([[:space:]]+volatile)?[[:space:]]*\(' 'templates/*' ':!templates/prim/*')"
 rule "the library never prints, exits or aborts" \

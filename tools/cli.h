@@ -62,7 +62,7 @@ typedef struct cli_command {
 typedef struct cli_globals {
   const char *device, *cache_dir, *template_path, *arch, *tuned_dir;
   int verbose, help;
-  uint64_t emu_seed; /* an option of run only */
+  uint64_t emu_seed; /* an option of the commands that run kernels */
 } cli_globals;
 extern cli_globals cli_global;
 extern const cli_option cli_global_options[];
@@ -78,6 +78,9 @@ extern const cli_command cli_check_command, cli_gen_command, cli_build_command, 
 /* Parses argv[0..argc) by the command's options and the global ones. Positional arguments are moved to the front of
  * argv; returns their number, or -1 after a message on stderr. "--" ends the options; "-" is positional. */
 int cli_parse(const cli_command *command, int argc, char **argv);
+/* Of commands that do several things, such as cache ls and cache gc: whether this one, `action`, has a use for every
+ * option of the command that was given. options: their names, blank before and behind each. False after a message. */
+bool cli_takes(const cli_command *command, const char *action, const char *options);
 /* The nearest of `count` names within a third of the word's length, or NULL. */
 const char *cli_nearest(const char *word, const char *const *names, int count);
 /* Whole-string numbers; false when anything is left over or out of range. */
@@ -87,6 +90,13 @@ bool cli_parse_real(const char *word, double *out);
 int cli_split(char *text, char **parts, int limit);
 void cli_print_help(const cli_command *command);
 void cli_print_overview(void);
+
+/* ---- Files (cli_file.c) ---- */
+
+/* Writes a file by a function, which need not look for errors. A file is complete or not there; what is no regular file
+ * is left alone. Returns an exit code after a message. */
+typedef void cli_writer(FILE *out, const void *data);
+int cli_write_file(const char *path, cli_writer *write, const void *data);
 
 /* ---- Messages (cli_report.c) ---- */
 

@@ -22,7 +22,10 @@ static const cli_option options[] = {
     {"html", 0, CLI_TEXT, &html_file, "FILE", "write a page with plots, as qkvc report makes it from the CSV"},
     {"json", 0, CLI_FLAG, &as_json, NULL, "one JSON object in place of the table"},
     {"json-file", 0, CLI_TEXT, &json_file, "FILE", "write that object, and print the table"},
-    CLI_KERNEL_OPTIONS,
+    {"family", 0, CLI_TEXT, &cli_kernel.family, "NAME", "kernel family; default: the first that can do the spec"},
+    {"phase", 0, CLI_TEXT, &cli_kernel.phase, "NAME", "prefill or decode; default: decode up to 16 queries"},
+    {"schedule", 0, CLI_TEXT, &cli_kernel.schedule, "K=V,...", "schedule fields, such as tile_m=64,stages=2"},
+    {"emu-seed", 0, CLI_SEED, &cli_global.emu_seed, "N", "order of asynchronous work on the emulator"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
 typedef struct results {
@@ -55,19 +58,14 @@ static int bench_spec(qkv_engine *engine, const char *path, bool emulated, resul
 
 /* ---- Files ---- */
 
-static int write_file(const char *path, const results *all,
-                      void (*write)(const bench_row *rows, int count, FILE *out)) {
-  if (!path)
-    return EXIT_OK;
-  FILE *out = fopen(path, "w");
-  if (out) {
-    write(all->rows, all->count, out);
-    const bool failed = ferror(out) != 0;
-    if (!fclose(out) && !failed)
-      return EXIT_OK;
-  }
-  cli_error("%s: %s", path, strerror(errno));
-  return EXIT_FAILED;
+static void write_csv(FILE *out, const void *data) {
+  const results *all = data;
+  bench_csv(all->rows, all->count, out);
+}
+
+static void write_json(FILE *out, const void *data) {
+  const results *all = data;
+  bench_json(all->rows, all->count, out);
 }
 
 /* The page is made from the very CSV that --csv writes. */
@@ -113,10 +111,6 @@ static int check_request(void) {
     cli_error("bench measures attention: --phase takes prefill or decode, not '%s'", cli_kernel.phase);
     return EXIT_USAGE;
   }
-  if (cli_kernel.unaligned) {
-    cli_error("bench measures aligned tensors; --unaligned is for run");
-    return EXIT_USAGE;
-  }
   int code = check_writable(csv_file);
   code = code ? code : check_writable(json_file);
   return code ? code : check_writable(html_file);
@@ -157,7 +151,8 @@ static int run(int count, char **arguments) {
     bench_print(all.rows, all.count);
   if (emulated && all.count)
     cli_note("times of the emulator say nothing of a GPU");
-  const int codes[] = {write_file(csv_file, &all, bench_csv), write_file(json_file, &all, bench_json),
+  const int codes[] = {csv_file ? cli_write_file(csv_file, write_csv, &all) : EXIT_OK,
+                       json_file ? cli_write_file(json_file, write_json, &all) : EXIT_OK,
                        html_file && all.count ? write_page(&all) : EXIT_OK};
   for (int n = 0; n < 3; n++)
     first = first ? first : codes[n];

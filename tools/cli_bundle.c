@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "cli_bundle.h"
 #include "cli_table.h"
+#include "qkv_pack.h"
 
 static const char *output, *phases, *family, *schedule;
 static cli_list limits_list;

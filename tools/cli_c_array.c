@@ -1,9 +1,7 @@
 /* cli_c_array.c: a pack as C: FILE.c with the bytes, FILE.h that declares them. */
 #include <ctype.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_bundle.h"
@@ -30,7 +28,14 @@ static char *symbol_of(const char *stem) {
   return symbol;
 }
 
-static void print_header(FILE *f, const char *symbol, size_t size) {
+typedef struct c_array {
+  const char *symbol;
+  const unsigned char *bytes;
+  size_t size;
+} c_array;
+
+static void print_header(FILE *f, const void *array) {
+  const char *symbol = ((const c_array *)array)->symbol;
   fprintf(f,
           "/* A pack of attention kernels, %zu bytes, made by `qkvc bundle --c-array`; not to be edited.\n"
           " *\n"
@@ -41,41 +46,34 @@ static void print_header(FILE *f, const char *symbol, size_t size) {
           "#ifdef __cplusplus\nextern \"C\" {\n#endif\n"
           "extern const unsigned char %s[];\nextern const size_t %s_size;\n"
           "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
-          size, symbol, symbol, symbol, symbol, symbol, symbol);
+          ((const c_array *)array)->size, symbol, symbol, symbol, symbol, symbol, symbol);
 }
 
-static void print_source(FILE *f, const char *symbol, const unsigned char *bytes, size_t size) {
+static void print_source(FILE *f, const void *array) {
+  const c_array *a = array;
+  const char *symbol = a->symbol;
   fprintf(f,
           "/* A pack of attention kernels, %zu bytes, made by `qkvc bundle --c-array`; not to be edited. */\n"
           "#include <stddef.h>\n\n"
           "extern const unsigned char %s[];\nextern const size_t %s_size;\n\n"
           "_Alignas(16) const unsigned char %s[] = {",
-          size, symbol, symbol, symbol);
+          a->size, symbol, symbol, symbol);
   int column = LINE;
-  for (size_t n = 0; n < size; n++) {
+  for (size_t n = 0; n < a->size; n++) {
     if (column >= LINE) {
       fputs("\n  ", f);
       column = 2;
     }
-    column += fprintf(f, "%d,", bytes[n]);
+    column += fprintf(f, "%d,", a->bytes[n]);
   }
   fprintf(f, "\n};\nconst size_t %s_size = sizeof %s;\n", symbol, symbol);
 }
 
-/* A file is complete or not there. */
-static int finish(FILE *f, const char *path) {
-  bool ok = f && !ferror(f) && fflush(f) == 0;
-  int why = errno;
-  if (f && fclose(f) && ok) /* where the file system says only now that it had no room */
-    ok = false, why = errno;
-  if (ok) {
+static int write_named(const char *path, cli_writer *write, const c_array *a) {
+  const int code = cli_write_file(path, write, a);
+  if (!code)
     printf("%s\n", path);
-    return EXIT_OK;
-  }
-  cli_error("%s: %s", path, strerror(why));
-  if (f)
-    unlink(path);
-  return EXIT_FAILED;
+  return code;
 }
 
 int bundle_write_array(const char *path, const void *bytes, size_t size) {
@@ -86,18 +84,11 @@ int bundle_write_array(const char *path, const void *bytes, size_t size) {
     free(stem), free(symbol), free(file);
     return EXIT_FAILED;
   }
+  const c_array array = {symbol, bytes, size};
   sprintf(file, "%s.h", stem);
-  FILE *f = fopen(file, "wb");
-  if (f)
-    print_header(f, symbol, size);
-  int code = finish(f, file);
-  if (!code) {
-    sprintf(file, "%s.c", stem);
-    f = fopen(file, "wb");
-    if (f)
-      print_source(f, symbol, bytes, size);
-    code = finish(f, file);
-  }
+  int code = write_named(file, print_header, &array);
+  sprintf(file, "%s.c", stem);
+  code = code ? code : write_named(file, print_source, &array);
   free(stem);
   free(symbol);
   free(file);

@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "cli_json.h"
 #include "cli_table.h"
+#include "qkv_pack.h"
 
 static int as_json, only_invalid, dry_run;
 static int64_t max_bytes = -1;
@@ -275,22 +276,10 @@ static const struct action *find_action(const char *word) {
   return NULL;
 }
 
-static bool is_given(const cli_option *o) {
-  return o->type == CLI_FLAG    ? *(int *)o->value != 0
-         : o->type == CLI_COUNT ? *(int64_t *)o->value >= 0
-                                : *(const char **)o->value != NULL;
-}
-
 /* An option of another action is refused: "cache clear --dry-run" must not clear. */
 static bool takes_given(const struct action *a, int count, char **arguments) {
-  for (const cli_option *o = options; o->name; o++) {
-    char word[32];
-    snprintf(word, sizeof word, " %s ", o->name);
-    if (is_given(o) && !strstr(a->options, word)) {
-      cli_error("cache %s takes no --%s; see qkvc cache --help", a->name, o->name);
-      return false;
-    }
-  }
+  if (!cli_takes(&cli_cache_command, a->name, a->options))
+    return false;
   if (count && !a->takes_specs)
     cli_error("cache %s takes no argument; '%s' is too many", a->name, arguments[0]);
   return !count || a->takes_specs;

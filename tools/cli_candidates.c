@@ -5,8 +5,8 @@
 
 #include "cli_json.h"
 #include "cli_kernel.h"
-#include "cli_sequences.h"
 #include "cli_table.h"
+#include "qkv_tune.h"
 
 static const char *const efforts[] = {"quick", "default", "full"};
 
@@ -98,10 +98,10 @@ static qkv_status list_json(const problem *p, const qkv_build_options *build, co
   if (status)
     return status;
   json_open(&json, NULL, '{');
-  json_string(&json, "name", p->info.name);
+  json_string(&json, "spec", p->info.name);
   json_integer(&json, "batch", p->batch);
-  json_integer(&json, "len_q", p->len_q);
-  json_integer(&json, "len_k", p->len_k);
+  json_integer(&json, "q", p->len_q);
+  json_integer(&json, "kv", p->len_k);
   json_string(&json, "effort", efforts[effort]);
   json_open(&json, "candidates", '[');
   status = qkv_candidates(p->engine, p->spec, build, w, effort, add, &l);
@@ -116,22 +116,14 @@ static int list(problem *p, const char *path, const problem_request *given, int6
   int code = find_effort(word, &effort);
   if (code)
     return code;
-  qkv_status status = cli_open_compiler(&p->engine);
-  if (status)
-    return cli_fail(NULL, status);
-  if ((status = qkv_spec_load(p->engine, path, &p->spec)) != QKV_OK)
-    return cli_fail_spec(path, status);
-  p->info.size = sizeof p->info;
-  qkv_spec_get_info(p->spec, &p->info);
-  problem_request sizes = *given;
-  sizes.lengths = sequences_any(p) ? "full" : NULL;
-  if ((code = problem_size(p, &sizes)) != EXIT_OK)
+  if ((code = problem_open(p, path, given)) != EXIT_OK)
     return code;
   qkv_build_options build = cli_kernel_build_options(cli_global.arch);
   build.batch = p->batch;
   build.len_q = p->len_q;
+  build.len_k = p->len_k;
   const qkv_workload w = {.size = sizeof w, .batch = p->batch, .len_q = p->len_q, .len_k = p->len_k};
-  status = (json ? list_json : list_text)(p, &build, &w, effort, most);
+  const qkv_status status = (json ? list_json : list_text)(p, &build, &w, effort, most);
   return status ? cli_fail(path, status) : EXIT_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "cli.h"
 #include "cli_json.h"
+#include "qkv_build.h"
 
 static int as_json, as_canonical;
 

@@ -1,9 +1,7 @@
 /* cli_gen.c: qkvc gen: writes the CUDA source of one kernel. Also the options that choose a kernel, shared with build,
  * explain and run. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_kernel.h"
@@ -26,23 +24,8 @@ qkv_build_options cli_kernel_build_options(const char *arch) {
   return build;
 }
 
-/* A file is complete or not there. */
-static int write_file(const char *path, const char *text) {
-  FILE *stream = fopen(path, "wb");
-  bool ok = stream != NULL;
-  if (ok) {
-    ok = fputs(text, stream) >= 0;
-    ok = fflush(stream) == 0 && ok;
-  }
-  int why = errno;
-  if (stream)
-    fclose(stream);
-  if (ok)
-    return EXIT_OK;
-  cli_error("%s: %s", path, strerror(why));
-  if (stream)
-    unlink(path);
-  return EXIT_FAILED;
+static void write_text(FILE *out, const void *text) {
+  fputs(text, out);
 }
 
 static int run(int count, char **arguments) {
@@ -60,7 +43,7 @@ static int run(int count, char **arguments) {
   else if ((status = qkv_generate(engine, spec, &build, &source)) != QKV_OK)
     code = cli_fail(arguments[0], status);
   else if (output && strcmp(output, "-") != 0)
-    code = write_file(output, source);
+    code = cli_write_file(output, write_text, source);
   else
     fputs(source, stdout);
   qkv_string_free(source);

@@ -25,15 +25,16 @@ static const char *effort;
 static mask_request mask = {.problem = {.batch = -1, .len_q = -1, .len_k = -1}};
 
 static const cli_option explain_options[] = {
-    {"mask", 0, CLI_FLAG, &mask.wanted, NULL, "show how the mask is cut into tiles; the options below go with it"},
-    {"candidates", 0, CLI_COUNT, &candidates, "N",
-     "list the schedules that a tuner would try for the sizes; the first N, 0: all"},
-    {"effort", 0, CLI_TEXT, &effort, "WORD", "how many of them: quick, default or full"},
-    {"svg", 0, CLI_TEXT, &mask.svg, "FILE", "draw it into a file"},
     {"workload", 'w', CLI_TEXT, &mask.problem.workload, "NAME", "sizes of this workload; default: the first"},
     {"batch", 'b', CLI_COUNT, &mask.problem.batch, "N", "batch entries; default 1"},
     {"q", 0, CLI_COUNT, &mask.problem.len_q, "N", "queries per entry; default as many as keys"},
     {"kv", 0, CLI_COUNT, &mask.problem.len_k, "N", "keys per entry; default as many as queries"},
+    CLI_KERNEL_OPTIONS,
+    {"candidates", 0, CLI_COUNT, &candidates, "N",
+     "list the schedules that a tuner would try for the sizes; the first N, 0: all"},
+    {"effort", 0, CLI_TEXT, &effort, "WORD", "with --candidates, how many there are: quick, default or full"},
+    {"mask", 0, CLI_FLAG, &mask.wanted, NULL, "show how the mask is cut into tiles; the options below go with it"},
+    {"svg", 0, CLI_TEXT, &mask.svg, "FILE", "draw it into a file; implies --mask"},
     {"seed", 's', CLI_SEED, &mask.problem.seed, "N", "of random parameters; default 0"},
     {"param", 'p', CLI_LIST, &mask.problem.params, "NAME=X",
      "a number, or a .npy file; random if not given, as in run"},
@@ -42,8 +43,7 @@ static const cli_option explain_options[] = {
     {"tile", 0, CLI_TEXT, &mask.tile, "MxN", "queries and keys of a tile; default: of the kernel that would run"},
     {"ascii", 0, CLI_FLAG, &mask.ascii, NULL, "draw without UTF-8"},
     {"exact", 0, CLI_FLAG, &mask.exact, NULL, "ask the mask for every pair, however many there are"},
-    CLI_KERNEL_OPTIONS,
-    {"json", 0, CLI_FLAG, &as_json, NULL, "the same as JSON"},
+    {"json", 0, CLI_FLAG, &as_json, NULL, "one JSON object"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
 /* The first option that goes with --mask alone and was given without it, NULL if none. */
@@ -75,7 +75,11 @@ static int take_maxima(qkv_spec *spec, qkv_build_options *build) {
 
 static int run_explain(int count, char **arguments) {
   (void)count;
-  if (mask.wanted || mask.svg) {
+  if ((mask.wanted || mask.svg) && candidates >= 0) {
+    cli_error("--mask and --candidates are two questions: ask one at a time");
+    return EXIT_USAGE;
+  }
+  if ((mask.wanted || mask.svg) && !effort) {
     mask.json = as_json;
     return cli_mask_explain(arguments[0], &mask);
   }

@@ -1,8 +1,10 @@
-/* cli_kernel.h: the options that choose one kernel of a spec, common to gen, build, explain and run. */
+/* cli_kernel.h: the options that choose one kernel of a spec, common to gen, build, explain and run; bench, whose
+ * tensors are aligned and whose phase follows the sizes, has a list of its own. */
 #ifndef TOOLS_CLI_KERNEL_H
 #define TOOLS_CLI_KERNEL_H
 
 #include "cli.h"
+#include "qkv_build.h"
 
 typedef struct cli_kernel_choice {
   const char *family, *phase, *schedule;

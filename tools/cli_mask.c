@@ -1,13 +1,12 @@
 /* cli_mask.c: qkvc explain --mask: gathers a mask's tiles from the library and says what they are. */
 #include "cli_mask.h"
 
-#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli_json.h"
 #include "cli_kernel.h"
-#include "cli_sequences.h"
 
 /* At most as many queries and keys are drawn one by one. */
 enum { MOST_ROWS = 48, MOST_COLUMNS = 96 };
@@ -45,18 +44,8 @@ static int parse_tile(const char *word, qkv_mask_map *map) {
 }
 
 static int open_view(mask_view *v, const char *path, const mask_request *r) {
-  problem *p = &v->problem;
-  qkv_status status = cli_open_compiler(&p->engine);
-  if (status)
-    return cli_fail(NULL, status);
-  if ((status = qkv_spec_load(p->engine, path, &p->spec)) != QKV_OK)
-    return cli_fail_spec(path, status);
-  p->info.size = sizeof p->info;
-  qkv_spec_get_info(p->spec, &p->info);
-  problem_request sizes = r->problem;
-  sizes.lengths = sequences_any(p) ? "full" : NULL; /* a sequence as long as the picture */
-  int code = problem_size(p, &sizes);
-  return code ? code : problem_fill_params(p, &r->problem);
+  const int code = problem_open(&v->problem, path, &r->problem);
+  return code ? code : problem_fill_params(&v->problem, &r->problem);
 }
 
 /* Small masks are shown pair by pair. */
@@ -203,23 +192,15 @@ static void print_json(const mask_view *v) {
   for (int c = 0; c < MASK_CLASSES; c++)
     json_integer(&j, mask_class_words[c].name, v->counts[c]);
   json_close(&j, '}');
-  json_real(&j, "visible_pairs", v->map.visible >= 0 ? v->map.visible : 0.0 / 0.0);
-  json_real(&j, "useful", v->useful >= 0 ? v->useful : 0.0 / 0.0);
+  json_real(&j, "visible_pairs", v->map.visible >= 0 ? v->map.visible : NAN);
+  json_real(&j, "useful", v->useful >= 0 ? v->useful : NAN);
   json_tiles(&j, "planned", v, v->map.planned);
   json_tiles(&j, "actual", v, v->map.actual);
   json_close(&j, '}');
 }
 
-static int write_svg(const mask_view *v, const char *path) {
-  FILE *file = fopen(path, "w");
-  if (file) {
-    mask_draw_svg(v, file);
-    bool failed = ferror(file) != 0;
-    if (fclose(file) == 0 && !failed)
-      return EXIT_OK;
-  }
-  cli_error("%s: %s", path, strerror(errno));
-  return EXIT_FAILED;
+static void write_svg(FILE *out, const void *view) {
+  mask_draw_svg(view, out);
 }
 
 int cli_mask_explain(const char *path, const mask_request *r) {
@@ -232,7 +213,7 @@ int cli_mask_explain(const char *path, const mask_request *r) {
   if (!code)
     code = map_view(v, r);
   if (!code && r->svg)
-    code = write_svg(v, r->svg);
+    code = cli_write_file(r->svg, write_svg, v);
   if (!code && r->json)
     print_json(v);
   else if (!code)

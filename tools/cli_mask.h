@@ -5,6 +5,7 @@
 
 #include "cli.h"
 #include "cli_problem.h"
+#include "qkv_build.h"
 
 /* What the command line asks for. */
 typedef struct mask_request {

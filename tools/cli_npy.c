@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct {
@@ -255,6 +256,8 @@ bool npy_write(const char *path, const npy_array *array, char error[NPY_ERROR_SI
   FILE *stream = fopen(path, "wb");
   if (!stream)
     return refuse(error, "%s", strerror(errno));
+  struct stat what;
+  const bool regular = fstat(fileno(stream), &what) == 0 && S_ISREG(what.st_mode); /* a pipe or /dev/full stays */
   size_t bytes = (size_t)array->count * (size_t)types[array->type].size;
   bool ok = fwrite(prefix, 1, 10, stream) == 10 && fprintf(stream, "%-*s\n", (int)total - 1, header) == (int)total &&
             fwrite(array->data, 1, bytes, stream) == bytes;
@@ -265,6 +268,7 @@ bool npy_write(const char *path, const npy_array *array, char error[NPY_ERROR_SI
   }
   if (ok)
     return true;
-  unlink(path);
+  if (regular)
+    unlink(path);
   return refuse(error, "%s", strerror(why));
 }

@@ -101,7 +101,13 @@ static bool parse_seed(const char *word, uint64_t *out) {
   return true;
 }
 
+/* Options that were given, in order. */
+static const cli_option *given[CLI_LIST_MAX];
+static int ngiven;
+
 static bool set_value(const cli_option *option, const char *word) {
+  if (ngiven < CLI_LIST_MAX)
+    given[ngiven++] = option;
   switch (option->type) {
   case CLI_FLAG:
     ++*(int *)option->value;
@@ -208,8 +214,24 @@ static bool parse_short(const cli_command *command, int argc, char **argv, int *
   return true;
 }
 
+bool cli_takes(const cli_command *command, const char *action, const char *options) {
+  for (int n = 0; n < ngiven; n++) {
+    char word[32];
+    bool own = false;
+    for (const cli_option *o = command->options; o && o->name; o++)
+      own |= o == given[n];
+    snprintf(word, sizeof word, " %s ", given[n]->name);
+    if (own && !strstr(options, word)) {
+      cli_error("%s %s takes no --%s; see qkvc %s --help", command->name, action, given[n]->name, command->name);
+      return false;
+    }
+  }
+  return true;
+}
+
 int cli_parse(const cli_command *command, int argc, char **argv) {
   int positional = 0;
+  ngiven = 0;
   bool options = true;
   for (int at = 0; at < argc; at++) {
     char *word = argv[at];

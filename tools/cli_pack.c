@@ -5,14 +5,15 @@
 #include "cli.h"
 #include "cli_json.h"
 #include "cli_table.h"
+#include "qkv_pack.h"
 
 static int as_json;
 static int64_t repeats = 5;
 static double most_milliseconds;
 
 static const cli_option options[] = {
-    {"json", 0, CLI_FLAG, &as_json, NULL, "one JSON object"},
-    {"repeats", 0, CLI_COUNT, &repeats, "N", "time: starts, of which the fastest counts; default 5"},
+    {"json", 0, CLI_FLAG, &as_json, NULL, "ls: one JSON object"},
+    {"repeats", 'r', CLI_COUNT, &repeats, "N", "time: starts, of which the fastest counts; default 5"},
     {"most", 0, CLI_REAL, &most_milliseconds, "MS", "time: exit code 1 when a start takes more milliseconds"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
@@ -241,11 +242,13 @@ static int time_starts(const char *path) {
 }
 
 static int run(int count, char **arguments) {
-  static const char *const actions[] = {"ls", "time"};
+  static const char *const actions[] = {"ls", "time"}, *const taken[] = {" json ", " repeats most "};
   (void)count;
   for (int n = 0; n < 2; n++)
     if (!strcmp(arguments[0], actions[n]))
-      return n ? time_starts(arguments[1]) : list(arguments[1]);
+      return !cli_takes(&cli_pack_command, actions[n], taken[n]) ? EXIT_USAGE
+             : n                                                 ? time_starts(arguments[1])
+                                                                 : list(arguments[1]);
   const char *near = cli_nearest(arguments[0], actions, 2);
   cli_error("pack does ls or time, not '%s'%s%s%s", arguments[0], near ? "; did you mean " : "", near ? near : "",
             near ? "?" : "");

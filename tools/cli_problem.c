@@ -158,6 +158,19 @@ int problem_size(problem *p, const problem_request *r) {
   return status ? cli_fail("lengths and pages", status) : code;
 }
 
+int problem_open(problem *p, const char *path, const problem_request *r) {
+  qkv_status status = cli_open_compiler(&p->engine);
+  if (status)
+    return cli_fail(NULL, status);
+  if ((status = qkv_spec_load(p->engine, path, &p->spec)) != QKV_OK)
+    return cli_fail_spec(path, status);
+  p->info.size = sizeof p->info;
+  qkv_spec_get_info(p->spec, &p->info);
+  problem_request sizes = *r;
+  sizes.lengths = sequences_any(p) ? "full" : NULL;
+  return problem_size(p, &sizes);
+}
+
 /* ---- Host tensors ---- */
 
 static int out_of_memory(const char *name) {
@@ -345,8 +358,8 @@ int problem_fill(problem *p, const problem_request *r) {
     if (!rows[n].wanted)
       continue;
     int64_t shape[4];
-    code = add(p, (int)rows[n].slot, rows[n].name, rows[n].dtype,
-               problem_shape(p, (problem_slot)rows[n].slot, shape), shape);
+    code = add(p, (int)rows[n].slot, rows[n].name, rows[n].dtype, problem_shape(p, (problem_slot)rows[n].slot, shape),
+               shape);
     qkv_tensor *host = &p->slots[rows[n].slot].host;
     if (!code && rows[n].output) /* all bits set is a NaN in every float format */
       memset(host->data, 0xFF, (size_t)tensor_count(host) * (size_t)dtype_bytes(host->dtype));

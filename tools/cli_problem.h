@@ -58,12 +58,15 @@ typedef struct problem_request {
   int no_tokens;   /* leave out q, k, v and the outputs: large, and made in another way */
 } problem_request;
 
+/* Opens an engine that compiles without running, loads the spec at `path` and decides sizes: of questions about a
+ * problem, not of a run. Sequences are as long as the sizes say. Messages on stderr; returns an exit code. */
+int problem_open(problem *p, const char *path, const problem_request *request);
 /* Decides batch, len_q, len_k, and the lengths of sequences. Messages on stderr; returns an exit code. */
 int problem_size(problem *p, const problem_request *request);
 /* Makes the sizes small enough for the emulator to take seconds: batch first, then the longer side. */
 void problem_shrink(problem *p);
-/* The spec's workload of this name, NULL: its first, by p->spec and p->info alone. An exit code after a message; -1: there
- * is none. */
+/* The spec's workload of this name, NULL: its first, by p->spec and p->info alone. An exit code after a message; -1:
+ * there is none. */
 int problem_find_workload(const problem *p, const char *name, qkv_workload *out);
 /* Makes the host tensors: inputs from files or the generator, outputs full of NaN. */
 int problem_fill(problem *p, const problem_request *request);

@@ -9,6 +9,7 @@
 #include "cli_kernel.h"
 #include "cli_problem.h"
 #include "cli_table.h"
+#include "qkv_tune.h"
 
 static problem_request request = {.batch = -1, .len_q = -1, .len_k = -1};
 static const char *out_file, *lse_file;

@@ -278,13 +278,12 @@ static int write_group(const session *s, const tune_group *g) {
 
 /* ---- The run ---- */
 
-/* The time that a group may take: an equal part of what is left. */
+/* When a group has to be done: after an equal part of the time that is left, or before now. 0: whenever it is. */
 static double group_deadline(const session *s, int group) {
-  const double now = cli_seconds();
+  const double now = cli_seconds(), left = s->settings.deadline - now;
   if (s->settings.deadline <= 0)
     return 0;
-  const double left = s->settings.deadline - now;
-  return left > 0 ? now + left / (s->plan.count - group) : now;
+  return left > 0 ? now + left / (s->plan.count - group) : s->settings.deadline;
 }
 
 /* Answers that nobody gave say nothing of the group. */
@@ -301,7 +300,8 @@ static int tune_group_of(session *s, int n) {
   tune_now.group = n;
   if (deadline > 0 && deadline <= start) {
     snprintf(g->outcome, sizeof g->outcome, "no time was left");
-    report_group(g);
+    if (!as_json)
+      report_group(g);
     return EXIT_OK;
   }
   int code = plan_candidates(g, s->client, &s->settings);
@@ -352,7 +352,7 @@ static int run_dry(session *s) {
   for (int n = 0; n < s->plan.count && !code; n++)
     code = plan_candidates(&s->plan.groups[n], s->client, &s->settings);
   if (!code)
-    report_plan(&s->plan, &s->settings);
+    (as_json ? report_plan_json : report_plan)(&s->plan, &s->settings);
   return code;
 }
 
@@ -365,6 +365,15 @@ static int open_compiler(session *s) {
   qkv_options o = cli_engine_options(!strcmp(d->kind, "emu") ? "emu" : "none");
   qkv_status status = qkv_open(&o, &s->engine);
   return status ? cli_fail(NULL, status) : EXIT_OK;
+}
+
+/* The exit code, with what became of the CSV file. */
+static int close_csv(session *s, int code) {
+  const bool failed = s->csv && ferror(s->csv); /* of a row; the rest may have been written since */
+  if (!s->csv || (!fclose(s->csv) && !failed))
+    return code;
+  cli_error("%s: %s", csv_file, failed ? "not all rows could be written" : strerror(errno));
+  return code ? code : EXIT_FAILED;
 }
 
 static int run(int count, char **arguments) {
@@ -390,10 +399,7 @@ static int run(int count, char **arguments) {
   plan_free(&s.plan);
   qkv_close(s.engine);
   journal_close(s.journal);
-  if (s.csv && fclose(s.csv) != 0) {
-    cli_error("%s: %s", csv_file, strerror(errno));
-    code = code ? code : EXIT_FAILED;
-  }
+  code = close_csv(&s, code);
   free(s.tables);
   return code;
 }

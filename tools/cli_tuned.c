@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "cli_json.h"
 #include "cli_table.h"
+#include "qkv_tune.h"
 
 static int as_json;
 static const char *output;
@@ -120,7 +121,8 @@ static int merge(int count, char **files) {
 }
 
 static int run(int count, char **arguments) {
-  static const char *const actions[] = {"ls", "check", "merge", "path"};
+  static const char *const actions[] = {"ls", "check", "merge", "path"}, *const taken[] = {" json ", " ", " output ",
+                                                                                           " "};
   enum { LS, CHECK, MERGE, PATH, ACTIONS };
   int action = 0;
   while (action < ACTIONS && strcmp(arguments[0], actions[action]) != 0)
@@ -129,6 +131,12 @@ static int run(int count, char **arguments) {
     const char *near = cli_nearest(arguments[0], actions, ACTIONS);
     cli_error("tuned does ls, check, merge or path, not '%s'%s%s%s", arguments[0], near ? "; did you mean " : "",
               near ? near : "", near ? "?" : "");
+    return EXIT_USAGE;
+  }
+  if (!cli_takes(&cli_tuned_command, actions[action], taken[action]))
+    return EXIT_USAGE;
+  if (action == PATH && count > 1) {
+    cli_error("tuned path takes no argument; '%s' is too many", arguments[1]);
     return EXIT_USAGE;
   }
   if ((action == CHECK || action == MERGE) && count < 2) {

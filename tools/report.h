@@ -23,7 +23,7 @@ typedef struct report_row {
   int file, line;
   const char *spec, *workload, *phase, *family, *schedule, *source, *contestant, *status, *note, *gpu, *mask, *dtype;
   double batch, len_q, len_k, heads_q, heads_kv, dim_qk, dim_v;
-  double median, p10, p90, model;     /* seconds */
+  double median, p10, p90, model;     /* seconds; of a row whose status is not ok only the model's */
   double flops, bytes;                /* of the problem */
   double peak, bandwidth;             /* of the device: FLOP/s and bytes/s */
   double ratio, ratio_p10, ratio_p90; /* time of the contestant over ours */
@@ -70,7 +70,7 @@ void *report_array(int count, size_t size);
 
 /* ---- What rows are called ---- */
 
-/* The problem without its lengths: the spec's name, else heads, dims and mask. */
+/* The problem without its lengths: the spec's name, else heads, dims, number format and mask. */
 const char *report_problem(report *r, const report_row *row);
 /* The workload's name, else its sizes. */
 const char *report_workload(report *r, const report_row *row);
@@ -82,6 +82,8 @@ const char *report_sizes(report *r, const report_row *row);
 
 /* A row's problem and workload in one line. */
 const char *report_case(report *r, const report_row *row);
+/* What the candidates of a tuning run compete for: problem, workload, sizes, phase. */
+const char *report_run(report *r, const report_row *row);
 
 /* ---- Groups of rows ---- */
 

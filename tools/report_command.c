@@ -11,7 +11,7 @@ static int as_json;
 static double peak = NAN, bandwidth = NAN;
 
 static const cli_option options[] = {
-    {"out", 'o', CLI_TEXT, &out_file, "FILE", "where the page goes; default report.html, - is standard output"},
+    {"output", 'o', CLI_TEXT, &out_file, "FILE", "where the page goes; default report.html, - is standard output"},
     {"peers", 0, CLI_LIST, &peers, "FILE", "times of others: workload, contestant, seconds; may be given again"},
     {"title", 0, CLI_TEXT, &title, "TEXT", "of the page"},
     {"peak", 0, CLI_REAL, &peak, "TFLOP/S", "of the tensor cores, for rows that do not say"},
@@ -34,8 +34,12 @@ static int run(int count, char **arguments) {
   report r = {.title = title, .peak = 1e12 * peak, .bandwidth = 1e9 * bandwidth};
   char error[REPORT_ERROR_SIZE];
   int code = EXIT_OK;
-  if (peak <= 0 || bandwidth <= 0) {
-    cli_error("--peak and --bandwidth take numbers above 0");
+  if (peak <= 0 || bandwidth <= 0 || peak > 1e12 || bandwidth > 1e12) {
+    cli_error("--peak and --bandwidth take numbers above 0, and up to 1e12");
+    return EXIT_USAGE;
+  }
+  if (as_json && out_file && !strcmp(out_file, "-")) {
+    cli_error("--json and a page do not both go to standard output");
     return EXIT_USAGE;
   }
   for (int n = 0; n < count && !code; n++)

@@ -16,45 +16,41 @@ const char *report_who(const report_row *row) {
   return *row->contestant ? row->contestant : *row->family ? row->family : "qkv";
 }
 
-/* Appends format's text and a separator, as long as there is room. */
-static void append(char text[256], const char *between, const char *word) {
-  const size_t used = strlen(text);
-  snprintf(text + used, 256 - used, "%s%.80s", used ? between : "", word);
+/* Two texts with something between them, where neither is empty. */
+static const char *join(report *r, const char *text, const char *between, const char *word) {
+  return !*text ? word : !*word ? text : report_text(r, "%s%s%s", text, between, word);
 }
 
 const char *report_problem(report *r, const report_row *row) {
   if (*row->spec)
     return row->spec;
-  char text[256] = "", part[80];
-  if (!isnan(row->heads_q)) {
-    snprintf(part, sizeof part,
-             isnan(row->heads_kv) || row->heads_kv == row->heads_q ? "%.0f heads" : "%.0f/%.0f heads", row->heads_q,
-             row->heads_kv);
-    append(text, ", ", part);
-  }
-  if (!isnan(row->dim_qk)) {
-    snprintf(part, sizeof part, isnan(row->dim_v) || row->dim_v == row->dim_qk ? "D %.0f" : "D %.0f/%.0f", row->dim_qk,
-             row->dim_v);
-    append(text, ", ", part);
-  }
-  if (*row->mask)
-    append(text, ", ", row->mask);
-  return *text ? report_text(r, "%s", text) : "";
+  const char *text = "";
+  if (!isnan(row->heads_q))
+    text = isnan(row->heads_kv) || row->heads_kv == row->heads_q
+               ? report_text(r, "%.0f heads", row->heads_q)
+               : report_text(r, "%.0f/%.0f heads", row->heads_q, row->heads_kv);
+  if (!isnan(row->dim_qk))
+    text =
+        join(r, text, ", ",
+             isnan(row->dim_v) || row->dim_v == row->dim_qk ? report_text(r, "D %.0f", row->dim_qk)
+                                                            : report_text(r, "D %.0f/%.0f", row->dim_qk, row->dim_v));
+  return join(r, join(r, text, ", ", row->dtype), ", ", row->mask);
 }
 
 const char *report_sizes(report *r, const report_row *row) {
   const double sizes[] = {row->batch, row->len_q, row->len_k};
-  char text[256] = "", number[32];
+  const char *text = "";
+  char number[32];
   for (int n = 0; n < 3; n++) {
     const bool whole = sizes[n] < 1024 || fmod(sizes[n], 1024) == 0; /* else "1k" would be about right only */
-    if (!isnan(sizes[n]) && whole)
-      append(text, " \xC3\x97 ", svg_number(number, sizes[n], SVG_TOKENS));
-    else if (!isnan(sizes[n])) {
+    if (whole)
+      svg_number(number, sizes[n], SVG_TOKENS);
+    else
       snprintf(number, sizeof number, "%.0f", sizes[n]);
-      append(text, " \xC3\x97 ", number);
-    }
+    if (!isnan(sizes[n]))
+      text = join(r, text, " \xC3\x97 ", report_text(r, "%s", number));
   }
-  return *text ? report_text(r, "%s", text) : "";
+  return text;
 }
 
 const char *report_workload(report *r, const report_row *row) {
@@ -62,10 +58,14 @@ const char *report_workload(report *r, const report_row *row) {
 }
 
 const char *report_case(report *r, const report_row *row) {
-  const char *problem = report_problem(r, row), *sizes = report_sizes(r, row);
   if (!*row->workload)
-    return report_text(r, "%s%s%s", problem, *problem && *sizes ? ", " : "", sizes);
-  return *row->spec ? report_text(r, "%s, %s", row->spec, row->workload) : row->workload;
+    return join(r, report_problem(r, row), ", ", report_sizes(r, row));
+  return join(r, row->spec, ", ", row->workload);
+}
+
+const char *report_run(report *r, const report_row *row) {
+  const char *text = join(r, report_problem(r, row), ", ", row->workload);
+  return join(r, join(r, text, ", ", report_sizes(r, row)), ", ", row->phase);
 }
 
 /* ---- Groups ---- */
@@ -124,8 +124,8 @@ const char *groups_in_file(report *r, const char *label, const report_row *row) 
 void groups_name_files(report *r, report_groups *g) {
   report_groups names = {0};
   for (int n = 0; n < g->count; n++) {
-    const char *label = g->items[n].label;
-    groups_add(&names, report_text(r, "%.*s", (int)strcspn(label, "\n"), label), n);
+    const char *label = g->items[n].label; /* which may have line feeds of its own */
+    groups_add(&names, report_text(r, "%.*s", (int)(strrchr(label, '\n') - label), label), n);
   }
   for (int n = 0; n < names.count; n++)
     for (int m = 0; m < names.items[n].count; m++) {

@@ -1,6 +1,5 @@
 /* report_page.c: the frame of a report's page, the pieces that its sections are made of, and their order. The page
  * needs no network, no script and no other file. All text that comes from files is escaped here or in svg.c. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -201,19 +200,15 @@ void report_page(report *r, FILE *out) {
   fputs("</main>\n</body>\n</html>\n", out);
 }
 
+static void write_page(FILE *out, const void *which) {
+  report_page(*(report *const *)which, out);
+}
+
 int report_write_page(report *r, const char *path) {
-  const bool standard = !strcmp(path, "-");
-  FILE *out = standard ? stdout : fopen(path, "w");
-  bool ok = out != NULL;
-  if (ok) {
-    report_page(r, out);
-    ok = !ferror(out);
-    ok = standard ? ok : !fclose(out) && ok; /* what standard output came to, qkvc says at its end */
-  }
-  if (ok || standard)
-    return EXIT_OK;
-  cli_error("%s: %s", path, strerror(errno));
-  return EXIT_FAILED;
+  if (strcmp(path, "-") != 0)
+    return cli_write_file(path, write_page, &r);
+  report_page(r, stdout); /* what became of it, qkvc says at its end */
+  return EXIT_OK;
 }
 
 void report_write_json(report *r, FILE *out) {

@@ -29,9 +29,10 @@ static bool same_text(const char *a, const char *b) {
 
 /* Whether two rows are of one problem, as far as they say. */
 static bool same_problem(const report_row *a, const report_row *b) {
-  return same_text(a->spec, b->spec) && same_text(a->mask, b->mask) && same(a->batch, b->batch) &&
-         same(a->len_q, b->len_q) && same(a->len_k, b->len_k) && same(a->heads_q, b->heads_q) &&
-         same(a->heads_kv, b->heads_kv) && same(a->dim_qk, b->dim_qk) && same(a->dim_v, b->dim_v);
+  return same_text(a->spec, b->spec) && same_text(a->mask, b->mask) && same_text(a->dtype, b->dtype) &&
+         same(a->batch, b->batch) && same(a->len_q, b->len_q) && same(a->len_k, b->len_k) &&
+         same(a->heads_q, b->heads_q) && same(a->heads_kv, b->heads_kv) && same(a->dim_qk, b->dim_qk) &&
+         same(a->dim_v, b->dim_v);
 }
 
 /* Our fastest row of the same problem, in the same file if there is one. -1: none. *other: the spec of

@@ -117,13 +117,16 @@ void *report_array(int count, size_t size) {
 }
 
 const char *report_text(report *r, const char *format, ...) {
-  char text[1024];
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
+  const int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  char *text = must(malloc((size_t)length + 1));
+  va_start(arguments, format);
+  vsnprintf(text, (size_t)length + 1, format, arguments);
   va_end(arguments);
   r->texts = report_grow(r->texts, r->ntexts, sizeof *r->texts);
-  return r->texts[r->ntexts++] = must(strdup(text));
+  return r->texts[r->ntexts++] = text;
 }
 
 void report_free(report *r) {
@@ -181,6 +184,12 @@ static bool read_number(const csv_table *t, int row, int column, reading how, do
   return true;
 }
 
+/* What was measured of a call that failed, or that gave wrong results, is no time of anything. */
+static void forget_failed(report_row *row) {
+  if (*row->status && strcmp(row->status, "ok") != 0)
+    row->median = row->p10 = row->p90 = row->ratio = row->ratio_p10 = row->ratio_p90 = NAN;
+}
+
 static bool read_cells(const csv_table *t, int row, report_row *out, char error[REPORT_ERROR_SIZE]) {
   for (int c = 0; c < COLUMNS; c++) {
     const int at = csv_column(t, columns[c].head);
@@ -210,6 +219,7 @@ static bool read_cells(const csv_table *t, int row, report_row *out, char error[
   }
   if (isnan(out->len_q) && csv_column(t, "length") >= 0)
     out->len_q = 1;
+  forget_failed(out);
   return true;
 }
 
@@ -320,24 +330,22 @@ static bool find_kind(const csv_table *t, bool as_peers, report_kind *out, char 
   return true;
 }
 
-/* Whether rows from `first` on have several schedules of one problem: a landscape, whoever measured it. */
+/* Whether rows from `first` on have several schedules for one workload: a landscape, whoever measured it. */
 static bool is_landscape(report *r, int first) {
   enum { SCHEDULES = 4 };
-  report_groups seen = {0}, problems = {0};
+  report_groups seen = {0}, runs = {0};
   bool found = false;
   for (int n = first; n < r->nrows && !found; n++) {
     const report_row *row = &r->rows[n];
-    const char *problem = report_text(r, "%.200s\n%.200s\n%.0f\n%.0f\n%.0f", row->spec, row->workload, row->batch,
-                                      row->len_q, row->len_k);
-    const char *candidate = report_text(r, "%s\n%.64s\n%.256s", problem, row->family, row->schedule);
+    const char *run = report_run(r, row), *candidate = report_text(r, "%s\n%s\n%s", run, row->family, row->schedule);
     if (!*row->schedule || groups_find(&seen, candidate))
       continue;
     groups_add(&seen, candidate, n);
-    groups_add(&problems, problem, n);
-    found = groups_find(&problems, problem)->count == SCHEDULES;
+    groups_add(&runs, run, n);
+    found = groups_find(&runs, run)->count == SCHEDULES;
   }
   groups_free(&seen);
-  groups_free(&problems);
+  groups_free(&runs);
   return found;
 }
 

@@ -30,7 +30,7 @@ static void by_contestant(report *r, report_groups *series) {
   *series = fewer;
 }
 
-/* Rows with a point, of a tuning run only those that no other schedule of the same workload beats. */
+/* Rows with a point, of a tuning run only those that no other schedule of a family beats. */
 static report_groups collect(report *r) {
   report_groups series = {0}, best = {0};
   for (int n = 0; n < r->nrows; n++) {
@@ -38,7 +38,7 @@ static report_groups collect(report *r) {
     if (!has_point(row))
       continue;
     if (r->files[row->file].kind == REPORT_TUNE)
-      groups_add(&best, report_text(r, "%s\n%s\n%s", row->spec, row->workload, row->family), n);
+      groups_add(&best, groups_in_file(r, report_text(r, "%s\n%s", report_run(r, row), row->family), row), n);
     else
       groups_add(&series, groups_in_file(r, series_label(r, row), row), n);
   }
@@ -52,7 +52,8 @@ static report_groups collect(report *r) {
   groups_free(&best);
   if (series.count > SVG_SERIES) /* more than there are colours: those of a contestant or family share one */
     by_contestant(r, &series);
-  groups_name_files(r, &series);
+  else
+    groups_name_files(r, &series);
   return series;
 }
 

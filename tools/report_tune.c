@@ -25,20 +25,20 @@ static int by_model(const void *a, const void *b) {
 }
 
 static bool measured(const report_row *row) {
-  return isfinite(row->median) && (!*row->status || !strcmp(row->status, "ok"));
+  return isfinite(row->median);
 }
 
 static void measure_model(const report *r, tune_run *run) {
   double *model = report_array(run->count, sizeof *model), *time = report_array(run->count, sizeof *time);
-  int pairs = 0;
+  run->pairs = 0;
   for (int n = 0; n < run->count; n++) {
     const report_row *row = &r->rows[run->rows[n]];
     if (isnan(row->model))
       continue;
-    model[pairs] = row->model;
-    time[pairs++] = row->median;
+    model[run->pairs] = row->model;
+    time[run->pairs++] = row->median;
   }
-  run->correlation = report_rank_correlation(pairs, model, time);
+  run->correlation = report_rank_correlation(run->pairs, model, time);
   free(model);
   free(time);
   run->first_eight = NAN;
@@ -78,15 +78,10 @@ static void free_run(tune_run *run) {
 
 static report_groups collect(report *r) {
   report_groups runs = {0};
-  for (int n = 0; n < r->nrows; n++) {
-    const report_row *row = &r->rows[n];
-    if (r->files[row->file].kind != REPORT_TUNE)
-      continue;
-    const char *problem = report_problem(r, row), *workload = report_workload(r, row);
-    groups_add(
-        &runs,
-        report_text(r, "%s%s%s%s%s", problem, *problem ? ", " : "", workload, *row->phase ? ", " : "", row->phase), n);
-  }
+  for (int n = 0; n < r->nrows; n++)
+    if (r->files[r->rows[n].file].kind == REPORT_TUNE)
+      groups_add(&runs, groups_in_file(r, report_run(r, &r->rows[n]), &r->rows[n]), n);
+  groups_name_files(r, &runs);
   return runs;
 }
 
@@ -214,7 +209,7 @@ static void write_run(report *r, FILE *out, const report_group *group) {
   if (run.count) {
     draw_cloud(r, out, &run, RANK, families, names);
     page_legend(out, families, names, false);
-    if (run.nmodelled) {
+    if (run.pairs) {
       fputs("<h3>Model and measurement</h3>\n", out);
       draw_cloud(r, out, &run, MODEL, families, names);
       if (!isnan(run.correlation))

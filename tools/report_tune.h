@@ -5,12 +5,13 @@
 #include "report.h"
 
 typedef struct tune_run {
-  const char *label; /* spec, workload, phase */
+  const char *label; /* report_run, and the file where another has the same */
   int candidates;    /* rows, each a schedule of a family */
   int count;         /* of those with a measured time */
   int *rows;         /* these, fastest first */
   int *modelled;     /* all with a model's time, least first */
   int nmodelled;
+  int pairs;          /* of those measured that the model has a time for */
   double best, plain; /* seconds of the fastest and of the built-in default; NAN: not measured */
   double correlation; /* Spearman's, of model and measurement; NAN: too few */
   double first_eight; /* fastest of the 8 that the model likes best; NAN: none of them was measured */

@@ -6,6 +6,7 @@
 #define TOOLS_TUNE_H
 
 #include "cli.h"
+#include "qkv_tune.h"
 #include "tune_client.h"
 
 extern const cli_command tune_worker_command; /* in no list of commands: tuners start it */
@@ -134,6 +135,7 @@ void report_step(const tune_group *g, const char *what, int done, int of, double
 /* What a group ended with: a table of the workloads, candidates that failed. */
 void report_group(const tune_group *g);
 void report_plan(const tune_plan *plan, const tune_settings *settings);
+void report_plan_json(const tune_plan *plan, const tune_settings *settings);
 void report_json(const tune_plan *plan, const tune_device *device, double seconds, int restarts);
 /* Appends a group to an open CSV file; the head line with g NULL. */
 void report_csv(FILE *out, const tune_group *g);

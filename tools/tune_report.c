@@ -96,6 +96,14 @@ void report_group(const tune_group *g) {
   fflush(stdout);
 }
 
+/* How many candidates of a group are to be measured on a workload. */
+static int count_wanted(const tune_group *g, int w) {
+  int wanted = 0;
+  for (int n = 0; n < g->count; n++)
+    wanted += g->candidates[n].on[w].wanted;
+  return wanted;
+}
+
 void report_plan(const tune_plan *plan, const tune_settings *s) {
   static const char *const heads[] = {"spec", "phase", "workload", ">batch", ">q", ">kv", ">candidates", ">estimate"};
   cli_table t;
@@ -106,16 +114,13 @@ void report_plan(const tune_plan *plan, const tune_settings *s) {
     const tune_group *g = &plan->groups[i];
     seconds += plan_seconds(g, s);
     for (int w = 0; w < g->nworkloads; w++) {
-      int wanted = 0;
-      for (int n = 0; n < g->count; n++)
-        wanted += g->candidates[n].on[w].wanted;
       table_cell(&t, "%s", w ? "" : g->name);
       table_cell(&t, "%s", w ? "" : g->phase);
       table_cell(&t, "%s", g->workloads[w].name);
       table_cell(&t, "%lld", (long long)g->workloads[w].batch);
       table_cell(&t, "%lld", (long long)g->workloads[w].len_q);
       table_cell(&t, "%lld", (long long)g->workloads[w].len_k);
-      table_cell(&t, "%d", wanted);
+      table_cell(&t, "%d", count_wanted(g, w));
       table_cell(&t, "%s", w ? "" : format_seconds(text, plan_seconds(g, s)));
       table_row(&t);
     }
@@ -127,6 +132,34 @@ void report_plan(const tune_plan *plan, const tune_settings *s) {
 }
 
 /* ---- JSON ---- */
+
+void report_plan_json(const tune_plan *plan, const tune_settings *s) {
+  cli_json j = {.stream = stdout};
+  json_open(&j, NULL, '{');
+  json_integer(&j, "jobs", s->jobs);
+  json_open(&j, "groups", '[');
+  for (int i = 0; i < plan->count; i++) {
+    const tune_group *g = &plan->groups[i];
+    json_open(&j, NULL, '{');
+    json_string(&j, "spec", g->name);
+    json_string(&j, "phase", g->phase);
+    json_real(&j, "estimated_seconds", plan_seconds(g, s));
+    json_open(&j, "workloads", '[');
+    for (int w = 0; w < g->nworkloads; w++) {
+      json_open(&j, NULL, '{');
+      json_string(&j, "workload", g->workloads[w].name);
+      json_integer(&j, "batch", g->workloads[w].batch);
+      json_integer(&j, "q", g->workloads[w].len_q);
+      json_integer(&j, "kv", g->workloads[w].len_k);
+      json_integer(&j, "candidates", count_wanted(g, w));
+      json_close(&j, '}');
+    }
+    json_close(&j, ']');
+    json_close(&j, '}');
+  }
+  json_close(&j, ']');
+  json_close(&j, '}');
+}
 
 static void json_choice(cli_json *j, const tune_group *g, int w) {
   const tune_choice *c = &g->choices[w];

@@ -2,8 +2,8 @@
  *
  * Two sides include this header:
  *   - the emulator (runtime/emu/emu_*.c, plain C), which implements emu_api;
- *   - runtime/emu/kernel.h, which defines the CUDA keywords away, turns every primitive of templates/prim into a call
- * through emu_api, and forwards the compiler's access callbacks (-fsanitize=thread) to it.
+ *   - runtime/emu/kernel.h and its parts kernel_*.h, which define the CUDA keywords away, turn every primitive of
+ * templates/prim into a call through emu_api, and forward the compiler's access callbacks (-fsanitize=thread) to it.
  *
  * A kernel is a shared object that exports `qkv_emu_bind` (receives the api) and its extern "C" entries. GPU threads
  * are fibers on one OS thread; a fiber runs until it waits at a barrier or a collective. Shared memory is one arena per

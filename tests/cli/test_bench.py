@@ -134,7 +134,7 @@ def test_failures_are_rows(qkvc, small, tmp_path):
     (["--sweep", "kv=1..2x"], "--sweep takes"),
     (["--samples", "0"], "--samples takes 1 to 100000"),
     (["--phase", "append"], "--phase takes prefill or decode"),
-    (["--unaligned"], "--unaligned is for run"),
+    (["--unaligned"], "bench has no option --unaligned"),
     (["--device", "none"], "device none")])
 def test_usage(qkvc, small, words, says):
     assert says in qkvc("bench", small, *EMU, *words, code=2).err

@@ -57,6 +57,18 @@ def library(prefix):
     return next(prefix.glob("lib*/**/libqkv.so"))
 
 
+@pytest.mark.parametrize("header", ["qkv.h", "qkv_build.h", "qkv_tune.h", "qkv_pack.h"])
+@pytest.mark.parametrize("compiler, standard", [("gcc", "c11"), ("g++", "c++17")])
+def test_each_header_stands_alone(prefix, tmp_path, header, compiler, standard):
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    source = tmp_path / ("user.c" if compiler == "gcc" else "user.cc")
+    source.write_text(f"#include <{header}>\n#include <{header}>\nint main(void) {{ return 0; }}\n")
+    run(compiler, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", prefix / "include", "-c", source,
+        "-o", tmp_path / "user.o")
+    assert ("qkv_build_options" in run(compiler, "-E", "-I", prefix / "include", source)) == (header in ("qkv_build.h", "qkv_tune.h"))
+
+
 def test_pkg_config(prefix, library):
     if not shutil.which("pkg-config"):
         pytest.skip("no pkg-config")

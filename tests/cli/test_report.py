@@ -179,6 +179,58 @@ def test_landscape_of_any_file(qkvc, tmp_path):
     assert four["landscape"][0]["workload"] == "a, 1 \u00d7 64 \u00d7 64"
 
 
+def test_rows_that_failed_have_no_time(qkvc, tmp_path):
+    """What was measured before a check failed is shown nowhere: not as fastest, as a line, as a ratio."""
+    tune = write(tmp_path, "t.csv", TUNE_HEAD.replace("\n", ",batch,len_q,len_k,flops,bytes\n") + "".join(
+        f"a,w,decode,f,t={t},1,{t}e-3,,,{status},0,1,1,64,1e6,1e6\n" for t, status in ((1, "wrong"), (2, "ok"), (3, "ok"), (4, "ok"))))
+    result = qkvc("report", tune, "--json").json()
+    assert [r["seconds"] for r in result["roofline"]] == [2e-3] and result["landscape"][0]["best_seconds"] == 2e-3
+    bench = write(tmp_path, "b.csv", "spec,workload,contestant,batch,q,kv,median_us,bytes,ratio,status\n" + "".join(
+        f"a,w,{who},{batch},1,64,{time},1e6,{ratio},{status}\n" for who, batch, time, ratio, status in (
+            ("qkv", 1, 1, "", "wrong"), ("qkv", 2, 2, "", "ok"), ("qkv", 3, 3, "", "ok"), ("fa3", 3, 4, 9, "error"))))
+    result = qkvc("report", bench, "--json").json()
+    assert [p["batch"] for p in result["batch"][0]["points"]] == [2, 3] and len(result["batch"]) == 1
+    assert len(result["bandwidth"]) == 2 and not result["ratio"]
+
+
+def test_runs_are_told_apart(qkvc, tmp_path):
+    """By sizes where workloads have no name, by file where two runs tuned the same."""
+    head = "family,batch,len_q,len_k,schedule,seconds,flops,bytes\n"
+    rows = "".join(f"f,{batch},1,64,t={t},{batch * t}e-3,1e6,1e6\n" for batch in (1, 2) for t in (1, 2, 3, 4))
+    result = qkvc("report", write(tmp_path, "r.csv", head + rows), "--json").json()
+    assert [r["best_seconds"] for r in result["landscape"]] == [1e-3, 2e-3]
+    assert [r["seconds"] for r in result["roofline"]] == [1e-3, 2e-3]
+    again = write(tmp_path, "again.csv", head + rows.replace("e-3", "e-4"))
+    two = qkvc("report", tmp_path / "r.csv", again, "--json").json()
+    assert [(r["workload"], r["candidates"], r["best_seconds"]) for r in two["landscape"]] == [
+        (f"{batch} \u00d7 1 \u00d7 64, {name}", 4, batch * scale) for name, scale in (("r.csv", 1e-3), ("again.csv", 1e-4))
+        for batch in (1, 2)]
+    assert [r["seconds"] for r in two["roofline"]] == [1e-3, 2e-3, 1e-4, 2e-4]
+
+
+def test_problems_are_told_apart(qkvc, tmp_path):
+    """By all of a long mask, by number formats; also in the ratio to peers."""
+    long = "q >= k and " * 20
+    text = "mask,dtype,workload,batch,q,kv,us\n" + "".join(
+        f"{long}{n},{dtype},w,1,1,{kv},1\n" for n in (1, 2) for dtype in ("bf16", "f16") for kv in (64, 128))
+    result = qkvc("report", write(tmp_path, "b.csv", text), "--json").json()
+    assert [len(r["points"]) for r in result["length"]] == [2, 2, 2, 2]
+    assert len({r["series"] for r in result["length"]}) == 4
+    ours = write(tmp_path, "o.csv", "workload,dtype,us\nw,bf16/e4m3,1\nw,bf16,2\n")
+    peers = write(tmp_path, "p.csv", "workload,contestant,dtype,seconds\nw,fa3,bf16,4e-6\n")
+    assert qkvc("report", ours, "--peers", peers, "--json").json()["ratio"][0]["geometric_mean"] == 2
+
+
+def test_names_of_any_length_and_with_line_feeds(qkvc, tmp_path):
+    names = ["a" * 3000 + "b", "a" * 3000 + "c", "line\nfeed", "line\nbreak"]
+    rows = [{"spec": name, "workload": "w", "batch": 1, "q": 1, "kv": kv, "us": kv} for name in names for kv in (64, 128)]
+    for name in ("b.json", "c.json"):
+        write(tmp_path, name, json.dumps(rows))
+    result = qkvc("report", tmp_path / "b.json", tmp_path / "c.json", "--json").json()
+    assert [r["series"] for r in result["length"]] == [
+        f"{name}, qkv, q 1, batch 1, {file}" for file in ("b.json", "c.json") for name in names]
+
+
 def test_roofline(qkvc, tmp_path):
     path = write(tmp_path, "b.csv", "spec,workload,batch,q,kv,family,median_us,flops,bytes,peak_tflops,peak_gbps\n"
                  "a,low,64,1,4096,f,100,1e9,1e8,1000,4000\na,high,1,4096,4096,f,100,5e10,1e8,1000,4000\n")
@@ -289,6 +341,7 @@ def test_options(qkvc, tmp_path):
     check_page(qkvc("report", path, "-o", "-").out)
     qkvc("report", path, cwd=tmp_path)
     assert (tmp_path / "report.html").exists()
+    assert "--json and a page do not both go to standard output" in qkvc("report", path, "--json", "-o", "-", code=2).err
     assert not qkvc("report", path, "--json", "-o", tmp_path / "y.html").err and (tmp_path / "y.html").exists()
 
 

@@ -219,6 +219,19 @@ def test_budget(qkvc, few, tmp_path):
     assert any(s and ("time" in s or s == "skipped") for s in said), result
 
 
+def test_json_alone_on_standard_output(qkvc, few, tmp_path):
+    """Also where no time is left for a group, and of a dry run; rows that cannot be written are told of."""
+    spec, out = write_spec(tmp_path, "alone", ONE), tmp_path / "tables"
+    words = ["tune", spec, *EMU, "--template-path", few, "-o", out, "--json"]
+    group, = qkvc(*words, "--budget", "0.001s", timeout=900).json()["groups"]
+    assert group["outcome"] == "no time was left" and not group["tuned"]
+    group, = qkvc(*words, "--dry-run", timeout=900).json()["groups"]
+    assert group["spec"] == "alone" and group["workloads"][0]["candidates"] > 0 and group["estimated_seconds"] > 0
+    if os.path.exists("/dev/full"):
+        result = qkvc(*words, "--csv", "/dev/full", code=1, timeout=900)
+        assert "/dev/full: " in result.err and result.json()["groups"][0]["tuned"], result
+
+
 def test_shards(qkvc, few, tmp_path):
     """Two shards have what one run has, no group twice."""
     words = ["tune", write_spec(tmp_path, "shared", ONE + STEP), *EMU, "--template-path", few]

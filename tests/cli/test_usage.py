@@ -38,6 +38,39 @@ def test_documentation_names_every_option(qkvc, command):
         assert option in everywhere, option
 
 
+def options_of(text):
+    """Name: (letter, word for its value) of each option of a help text."""
+    rows = re.findall(r"^  (?:-(\w)|  )[, ] --([\w-]+)(?: (\S+))?(?:  .*)?$", text, re.M)
+    return {name: (letter, word) for letter, name, word in rows}
+
+
+def test_options_are_spelled_alike(qkvc):
+    """An option has the same letter, and takes a value or none, in every command that has it; a letter means one thing
+    in a command."""
+    seen = {}
+    for command in COMMANDS:
+        options = options_of(qkvc(command, "--help").out)
+        assert {"help", "device", "arch", "tuned-dir", "cache-dir"} <= set(options), command
+        letters = [letter for letter, _ in options.values() if letter]
+        assert len(letters) == len(set(letters)), (command, options)
+        for name, (letter, word) in options.items():
+            first, where = seen.setdefault(name, ((letter, bool(word)), command))
+            assert first == (letter, bool(word)), (name, where, command)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_near_options_are_named(qkvc, command):
+    """Each option with two letters swapped: the message names it, or another that is as near."""
+    options = options_of(qkvc(command, "--help").out)
+    for name in options:
+        wrong = name[:1] + name[2:3] + name[1:2] + name[3:] if len(name) > 3 else name + "x"
+        if wrong in options:
+            continue
+        result = qkvc(command, "--" + wrong, code=2)
+        assert f"{command} has no option --{wrong}" in result.err and not result.out, result
+        assert len(name) < 3 or "; did you mean --" in result.err, result
+
+
 def test_help_wins_over_missing_arguments(qkvc):
     assert qkvc("run", "--help").out == qkvc("run", "spec.yaml", "-h").out
 
@@ -59,9 +92,17 @@ def test_help_wins_over_missing_arguments(qkvc):
     (["run", "x.yaml", "--q", "1e3"], "whole number"),
     (["run", "x.yaml", "--tolerance", "0,1"], "--tolerance takes a number"),
     (["run", "x.yaml", "--json=1"], "--json takes no value"),
+    (["bench", "x.yaml", "--unaligned"], "bench has no option --unaligned"),
+    (["explain", "x.yaml", "--mask", "--candidates", "3"], "two questions"),
+    (["explain", "x.yaml", "--mask", "--effort", "full"], "--effort goes with --candidates"),
     (["cache", "verfy"], "did you mean verify?"),
     (["tuned", "marge"], "did you mean merge?"),
     (["tuned"], "tuned needs ls|check|merge|path"),
+    (["tuned", "check", "x.yaml", "--json"], "tuned check takes no --json"),
+    (["tuned", "ls", "-o", "x"], "tuned ls takes no --output"),
+    (["tuned", "path", "x.yaml"], "'x.yaml' is too many"),
+    (["pack", "time", "x.pack", "--json"], "pack time takes no --json"),
+    (["pack", "ls", "x.pack", "--repeats", "5"], "pack ls takes no --repeats"),
     (["tuned", "check"], "tuned check needs FILE"),
     (["tuned", "merge", "x.yaml"], "merge needs -o DIR"),
     (["cache"], "cache needs ls|verify|gc|path|export|clear"),
@@ -125,6 +166,20 @@ def test_output_to_a_full_disk(qkvc):
     with open("/dev/full", "w") as full:
         done = subprocess.run([QKVC, "gen", "specs/minilm_l6.yaml"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1 and "standard output cannot be written" in done.stderr
+
+
+def test_a_device_that_fails_is_not_removed(qkvc, tmp_path):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    link = tmp_path / "full"
+    link.symlink_to("/dev/full")
+    data = tmp_path / "d.csv"
+    data.write_text("workload,median_us\nw,1\n")
+    for words in (["gen", "specs/minilm_l6.yaml", "-o", link], ["report", data, "-o", link],
+                  ["explain", "specs/minilm_l6.yaml", "--svg", link],
+                  ["run", "specs/minilm_l6.yaml", "--device", "emu", "--q", 8, "--out", link]):
+        result = qkvc(*words, code=1)
+        assert "full: No space left on device" in result.err and link.is_symlink(), result
 
 
 def test_broken_pipe_is_quiet():

@@ -124,124 +124,60 @@ static const mutant mutants[] = {
      "  if (warpgroup == WARPGROUPS)", "race|bad mbarrier", ""},
 };
 
-/* ---- Generating and running ---- */
+/* ---- The problem ---- */
 
-static gen_kernel *generate(const char *mask, const char *schedule) {
-  arena *memory = arena_new();
-  diags d;
-  spec *s = NULL;
-  gen_kernel *k = NULL;
-  gen_error error = {0};
-  char yaml[sizeof spec_text + 64];
-  snprintf(yaml, sizeof yaml, spec_text, mask);
-  diags_init(&d, memory, "<test>", yaml, strlen(yaml));
-  assert_true(spec_parse(yaml, strlen(yaml), &d, &s));
-  gen_request request = {.arch = arch_find("sm_90a"), .family = "attention_decode_sm90", .schedule = schedule};
-  if (gen_render(s, &request, &k, &error) != GEN_OK)
-    fail_msg("%s: %s", schedule, error.message);
-  spec_free(s);
-  arena_free(memory);
-  return k;
-}
-
+enum { ROWS = 24 * 2 * GRID }; /* that blocks may leave for others, at most */
 static uint16_t queries[LEN_Q * HEADS * DIM], keys[LEN_K * DIM];
+static const int zero[GRID];
+
+static const mutant_value values[] = {
+    {"q", 0, sizeof queries, queries},
+    {"k", 0, sizeof keys, keys},
+    {"v", 0, sizeof keys, keys},
+    {"o", 0, sizeof queries, NULL},
+    {"workspace.arrived", 0, sizeof zero, zero},
+    {"workspace.partial_states", 0, 8 * ROWS, NULL},
+    {"workspace.partial_outputs", 0, 4 * ROWS * DIM, NULL},
+    {"q.stride.batch", LEN_Q * HEADS * DIM, 0, NULL},
+    {"q.stride.token", HEADS * DIM, 0, NULL},
+    {"q.stride.head", DIM, 0, NULL},
+    {"o.stride.batch", LEN_Q * HEADS * DIM, 0, NULL},
+    {"o.stride.token", HEADS * DIM, 0, NULL},
+    {"o.stride.head", DIM, 0, NULL},
+    {"k.stride.batch", LEN_K * DIM, 0, NULL},
+    {"k.stride.token", DIM, 0, NULL},
+    {"k.stride.head", DIM, 0, NULL},
+    {"v.stride.batch", LEN_K * DIM, 0, NULL},
+    {"v.stride.token", DIM, 0, NULL},
+    {"v.stride.head", DIM, 0, NULL},
+    {"batch", 1, 0, NULL},
+    {"len_q", LEN_Q, 0, NULL},
+    {"len_k", LEN_K, 0, NULL},
+    {"sm_count", GRID, 0, NULL},
+};
+
+static const mutant_harness harness = {.spec = spec_text,
+                                       .family = "attention_decode_sm90",
+                                       .grid = GRID,
+                                       .grid_behind = LEN_Q * HEADS, /* a row to a block */
+                                       .values = values,
+                                       .nvalues = sizeof values / sizeof *values};
+
+static const mutant_kind kinds[] = {{causal, TWO}, {causal, ONE}, {causal, CLUSTER}, {causal, COMBINE}};
 
 static int setup(void **state) {
   (void)state;
   uint64_t random = 1;
-  for (int n = 0; n < LEN_Q * HEADS * DIM; n++)
-    queries[n] = (uint16_t)(0x3f00 | (fixture_random(&random) & 0x80ff)); /* 0.5 to 2, either sign */
-  for (int n = 0; n < LEN_K * DIM; n++)
-    keys[n] = (uint16_t)(0x3f00 | (fixture_random(&random) & 0x80ff));
+  mutant_fill(queries, LEN_Q * HEADS * DIM, &random);
+  mutant_fill(keys, LEN_K * DIM, &random);
   return 0;
 }
-
-/* What a parameter has, by its source. */
-typedef struct value {
-  const char *source;
-  void *pointer;
-  int64_t number;
-} value;
-
-static void fill_params(const manifest *m, const value *values, size_t count, unsigned char *params) {
-  for (int n = 0; n < m->nfields; n++) {
-    const manifest_field *field = &m->fields[n];
-    size_t v = 0;
-    while (v < count && strcmp(field->source, values[v].source) != 0)
-      v++;
-    if (v == count)
-      fail_msg("no value for the parameter %s", field->source);
-    const void *from = field->type == FIELD_POINTER ? (const void *)&values[v].pointer : &values[v].number;
-    memcpy(params + field->offset, from, (size_t)field_type_size(field->type));
-  }
-}
-
-/* Runs the compiled source once. */
-static qkv_status run(const manifest *m, uint64_t seed) {
-  enum { ROWS = 24 * 2 * GRID }; /* that blocks may leave for others, at most */
-  static _Alignas(64) unsigned char params[MANIFEST_MAX_PARAMS];
-  static const int zero[GRID];
-  fixture f = fixture_open(seed);
-  void *memory[] = {fixture_upload(&f, queries, sizeof queries), fixture_upload(&f, keys, sizeof keys),
-                    fixture_upload(&f, keys, sizeof keys),       fixture_upload(&f, NULL, sizeof queries),
-                    fixture_upload(&f, zero, sizeof zero),       fixture_upload(&f, NULL, 8 * ROWS),
-                    fixture_upload(&f, NULL, 4 * ROWS * DIM)};
-  const value values[] = {
-      {"q", memory[0], 0},
-      {"k", memory[1], 0},
-      {"v", memory[2], 0},
-      {"o", memory[3], 0},
-      {"workspace.arrived", memory[4], 0},
-      {"workspace.partial_states", memory[5], 0},
-      {"workspace.partial_outputs", memory[6], 0},
-      {"q.stride.batch", NULL, LEN_Q * HEADS * DIM},
-      {"q.stride.token", NULL, HEADS * DIM},
-      {"q.stride.head", NULL, DIM},
-      {"o.stride.batch", NULL, LEN_Q * HEADS * DIM},
-      {"o.stride.token", NULL, HEADS * DIM},
-      {"o.stride.head", NULL, DIM},
-      {"k.stride.batch", NULL, LEN_K * DIM},
-      {"k.stride.token", NULL, DIM},
-      {"k.stride.head", NULL, DIM},
-      {"v.stride.batch", NULL, LEN_K * DIM},
-      {"v.stride.token", NULL, DIM},
-      {"v.stride.head", NULL, DIM},
-      {"batch", NULL, 1},
-      {"len_q", NULL, LEN_Q},
-      {"len_k", NULL, LEN_K},
-      {"sm_count", NULL, GRID},
-  };
-  fill_params(m, values, sizeof values / sizeof *values, params);
-  qkv_status status = QKV_OK;
-  for (int n = 0; n < m->nlaunches && status == QKV_OK; n++) {
-    const manifest_launch *l = &m->launches[n];
-    device_kernel *k;
-    assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->block, l->shared_bytes, l->cluster, &k), QKV_OK);
-    const device_launch launch = {.grid = n == 0 ? GRID : LEN_Q * HEADS, /* behind: a row to a block */
-                                  .block = l->block,
-                                  .shared_bytes = l->shared_bytes,
-                                  .params = params,
-                                  .params_size = (size_t)m->params_size,
-                                  .cluster = l->cluster,
-                                  .early = l->early};
-    status = device_emu.launch(f.d, k, &launch, NULL);
-  }
-  for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
-    device_emu.free(f.d, memory[n]);
-  fixture_close(&f);
-  return status;
-}
-
-static const mutant_harness harness = {generate, run, 4};
 
 /* ---- Tests ---- */
 
 static void test_unchanged_sources_are_clean(void **state) {
   (void)state;
-  mutants_check_clean(&harness, causal, TWO);
-  mutants_check_clean(&harness, causal, ONE);
-  mutants_check_clean(&harness, causal, CLUSTER);
-  mutants_check_clean(&harness, causal, COMBINE);
+  mutants_check_clean(&harness, kinds, sizeof kinds / sizeof *kinds);
 }
 
 static void test_mutants_are_named(void **state) {

@@ -2,7 +2,7 @@
  * its kind. The sources without an edit must be clean under the same seeds. */
 #include "emu_mutants.h"
 
-enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64, GRID = 1 };
+enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 64 };
 
 static const char spec_text[] = "qkvc: 1\nname: mutant\n"
                                 "attention: {heads: 3, dim: 64, dtype: bf16, mask: \"%s\"}\noutputs: [o, lse]\n";
@@ -23,9 +23,7 @@ static const char causal[] = "causal", two_ranges[] = "causal and (q - k < 20 or
 #define PAIR_TICKETS                                                                                                   \
   "warpgroups=1,tile_n=32,stages=2,order=0,rescale=0,q_buffers=2,carry=1,o_buffer=1,store=1,scheduler=2,cluster=2"
 
-static const struct kind {
-  const char *mask, *schedule;
-} kinds[] = {{causal, SHARES},       {causal, TICKETS},  {causal, IN_PLACE},     {causal, HIDDEN},
+static const mutant_kind kinds[] = {{causal, SHARES},       {causal, TICKETS},  {causal, IN_PLACE},     {causal, HIDDEN},
              {causal, CARRY},        {causal, PAIR},     {causal, PAIR_TICKETS}, {two_ranges, SHARES},
              {two_ranges, IN_PLACE}, {two_ranges, CARRY}};
 
@@ -219,131 +217,48 @@ static const mutant told_mutants[] = {
      "tell(shared, KEYS_TOLD, K_FULL, key_ring", "deadlock|bad mbarrier|race", ""},
 };
 
-/* ---- Generating and running ---- */
+/* ---- The problem ---- */
 
-static gen_kernel *generate(const char *mask, const char *schedule) {
-  arena *memory = arena_new();
-  diags d;
-  spec *s = NULL;
-  gen_kernel *k = NULL;
-  gen_error error = {0};
-  char yaml[sizeof spec_text + sizeof two_ranges];
-  snprintf(yaml, sizeof yaml, spec_text, mask);
-  diags_init(&d, memory, "<test>", yaml, strlen(yaml));
-  assert_true(spec_parse(yaml, strlen(yaml), &d, &s));
-  gen_request request = {.arch = arch_find("sm_90a"), .family = "attention_forward_sm90", .schedule = schedule};
-  if (gen_render(s, &request, &k, &error) != GEN_OK)
-    fail_msg("%s: %s", schedule, error.message);
-  spec_free(s);
-  arena_free(memory);
-  return k;
-}
+static uint16_t queries[LEN_Q * HEADS * DIM], keys[LEN_K * HEADS * DIM], other[LEN_K * HEADS * DIM];
+static const int zero;
 
-/* Device memory of one call: q k v o as [1][length][HEADS][DIM], lse, the tickets. */
-typedef struct call {
-  void *q, *k, *v, *o, *lse, *tickets;
-} call;
+static const mutant_value values[] = {
+    {"q", LEN_Q, sizeof queries, queries},
+    {"k", LEN_K, sizeof keys, keys},
+    {"v", LEN_K, sizeof other, other},
+    {"o", LEN_Q, sizeof queries, NULL},
+    {"lse", 0, 4 * LEN_Q * HEADS, NULL},
+    {"workspace.tickets", 0, sizeof zero, &zero},
+    {"lse.stride.batch", LEN_Q * HEADS, 0, NULL},
+    {"lse.stride.head", LEN_Q, 0, NULL},
+    {"lse.stride.token", 1, 0, NULL},
+    {"batch", 1, 0, NULL},
+    {"len_q", LEN_Q, 0, NULL},
+    {"len_k", LEN_K, 0, NULL},
+};
 
-static uint16_t inputs[3][LEN_Q * HEADS * DIM];
+static const mutant_harness harness = {.spec = spec_text,
+                                       .family = "attention_forward_sm90",
+                                       .heads = HEADS,
+                                       .dim = DIM,
+                                       .grid = 1,
+                                       .values = values,
+                                       .nvalues = sizeof values / sizeof *values};
 
 static int setup(void **state) {
   (void)state;
   uint64_t random = 1;
-  for (int t = 0; t < 3; t++)
-    for (int n = 0; n < LEN_Q * HEADS * DIM; n++)
-      inputs[t][n] = (uint16_t)(0x3f00 | (fixture_random(&random) & 0x80ff)); /* 0.5 to 2, either sign */
+  mutant_fill(queries, LEN_Q * HEADS * DIM, &random);
+  mutant_fill(keys, LEN_K * HEADS * DIM, &random);
+  mutant_fill(other, LEN_K * HEADS * DIM, &random);
   return 0;
 }
-
-/* A tensor map as the runtime makes it: columns, rows, heads, batch. */
-static void fill_map(const fixture *f, void *base, int64_t length, const char *shape, unsigned char *to) {
-  device_tensor_map map = {.base = base,
-                           .element_bytes = 2,
-                           .rank = 4,
-                           .extent = {DIM, length, HEADS, 1},
-                           .stride_bytes = {2 * HEADS * DIM, 2 * DIM, 16},
-                           .box = {1, 1, 1, 1}};
-  assert_int_equal(sscanf(shape, "map.%d.%d.%d", &map.box[0], &map.box[1], &map.swizzle), 3);
-  assert_int_equal(device_emu.tensor_map(f->d, &map, to), QKV_OK);
-}
-
-/* Fills the parameter struct by the manifest; only sources that this spec has. */
-static void fill_params(const fixture *f, const manifest *m, const call *c, unsigned char *params) {
-  const struct {
-    const char *name;
-    void *pointer;
-    int64_t number;
-  } values[] = {{"lse", c->lse, 0},
-                {"workspace.tickets", c->tickets, 0},
-                {"lse.stride.batch", NULL, LEN_Q * HEADS},
-                {"lse.stride.head", NULL, LEN_Q},
-                {"lse.stride.token", NULL, 1},
-                {"batch", NULL, 1},
-                {"len_q", NULL, LEN_Q},
-                {"len_k", NULL, LEN_K}};
-  const struct {
-    char letter;
-    void *base;
-    int64_t length;
-  } tensors[] = {{'q', c->q, LEN_Q}, {'k', c->k, LEN_K}, {'v', c->v, LEN_K}, {'o', c->o, LEN_Q}};
-  for (int n = 0; n < m->nfields; n++) {
-    const manifest_field *field = &m->fields[n];
-    unsigned char *to = params + field->offset;
-    bool found = false;
-    for (size_t t = 0; t < 4 && field->type == FIELD_TENSOR_MAP; t++)
-      if (field->source[0] == tensors[t].letter) {
-        fill_map(f, tensors[t].base, tensors[t].length, field->source + 2, to);
-        found = true;
-      }
-    for (size_t v = 0; v < sizeof values / sizeof *values; v++)
-      if (strcmp(field->source, values[v].name) == 0) {
-        const void *from = field->type == FIELD_POINTER ? (const void *)&values[v].pointer : &values[v].number;
-        memcpy(to, from, (size_t)field_type_size(field->type));
-        found = true;
-      }
-    if (!found)
-      fail_msg("no value for the parameter %s", field->source);
-  }
-}
-
-/* Runs the compiled source once. */
-static qkv_status run(const manifest *m, uint64_t seed) {
-  static _Alignas(64) unsigned char params[MANIFEST_MAX_PARAMS];
-  const manifest_launch *l = &m->launches[0];
-  fixture f = fixture_open(seed);
-  const int zero = 0;
-  call c = {.q = fixture_upload(&f, inputs[0], 2 * LEN_Q * HEADS * DIM),
-            .k = fixture_upload(&f, inputs[1], 2 * LEN_K * HEADS * DIM),
-            .v = fixture_upload(&f, inputs[2], 2 * LEN_K * HEADS * DIM),
-            .o = fixture_upload(&f, NULL, 2 * LEN_Q * HEADS * DIM),
-            .lse = fixture_upload(&f, NULL, 4 * LEN_Q * HEADS),
-            .tickets = fixture_upload(&f, &zero, sizeof zero)};
-  fill_params(&f, m, &c, params);
-  device_kernel *k;
-  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->block, l->shared_bytes, 1, &k), QKV_OK);
-  const device_launch launch = {.grid = GRID * l->cluster,
-                                .block = l->block,
-                                .shared_bytes = l->shared_bytes,
-                                .params = params,
-                                .params_size = (size_t)m->params_size,
-                                .cluster = l->cluster,
-                                .early = l->early == 1};
-  qkv_status status = device_emu.launch(f.d, k, &launch, NULL);
-  void *const memory[] = {c.q, c.k, c.v, c.o, c.lse, c.tickets};
-  for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
-    device_emu.free(f.d, memory[n]);
-  fixture_close(&f);
-  return status;
-}
-
-static const mutant_harness harness = {generate, run, 4};
 
 /* ---- Tests ---- */
 
 static void test_unchanged_sources_are_clean(void **state) {
   (void)state;
-  for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++)
-    mutants_check_clean(&harness, kinds[n].mask, kinds[n].schedule);
+  mutants_check_clean(&harness, kinds, sizeof kinds / sizeof *kinds);
 }
 
 static void test_mutants_are_named(void **state) {

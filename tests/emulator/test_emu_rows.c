@@ -3,7 +3,7 @@
  * seeds. */
 #include "emu_mutants.h"
 
-enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 40, PAGE = 3, PAGES = LEN_K / PAGE, GRID = 1 };
+enum { HEADS = 3, LEN_Q = 230, LEN_K = 150, DIM = 40, PAGE = 3, PAGES = LEN_K / PAGE };
 
 static const char spec_text[] = "qkvc: 1\nname: mutant\n"
                                 "attention: {heads: 3, dim: 40, dtype: bf16, mask: \"%s\"}\n"
@@ -16,9 +16,7 @@ static const char causal[] = "causal", two_ranges[] = "causal and (q - k < 20 or
 #define TWO "warpgroups=2,tile_n=32,stages=2,order=1,rescale=0,q_buffers=1,carry=0,o_buffer=1,store=1,scheduler=1"
 #define THREE "warpgroups=1,tile_n=32,stages=3,order=0,rescale=0,q_buffers=1,carry=0,o_buffer=0,store=1,scheduler=2"
 
-static const struct kind {
-  const char *mask, *schedule;
-} kinds[] = {{causal, TWO}, {causal, THREE}, {two_ranges, TWO}, {two_ranges, THREE}};
+static const mutant_kind kinds[] = {{causal, TWO}, {causal, THREE}, {two_ranges, TWO}, {two_ranges, THREE}};
 
 #define UNLANDED "race|missing proxy fence|pending copy|uninitialised shared memory"
 
@@ -74,127 +72,55 @@ static const mutant told_mutants[] = {
      "race|bad mbarrier|deadlock", ""},
 };
 
-/* ---- Generating and running ---- */
-
-static gen_kernel *generate(const char *mask, const char *schedule) {
-  arena *memory = arena_new();
-  diags d;
-  spec *s = NULL;
-  gen_kernel *k = NULL;
-  gen_error error = {0};
-  char yaml[sizeof spec_text + sizeof two_ranges];
-  snprintf(yaml, sizeof yaml, spec_text, mask);
-  diags_init(&d, memory, "<test>", yaml, strlen(yaml));
-  assert_true(spec_parse(yaml, strlen(yaml), &d, &s));
-  gen_request request = {.arch = arch_find("sm_90a"), .family = "attention_forward_sm90", .schedule = schedule};
-  if (gen_render(s, &request, &k, &error) != GEN_OK)
-    fail_msg("%s: %s", schedule, error.message);
-  spec_free(s);
-  arena_free(memory);
-  return k;
-}
+/* ---- The problem ---- */
 
 static uint16_t queries[LEN_Q * HEADS * DIM], keys[LEN_K * HEADS * DIM];
 static int page_table[PAGES];
+static const int zero, length = LEN_K;
+
+static const mutant_value values[] = {
+    {"q", LEN_Q, sizeof queries, queries},
+    {"k", 0, sizeof keys, keys},
+    {"v", 0, sizeof keys, keys},
+    {"o", LEN_Q, sizeof queries, NULL},
+    {"seqlens_k", 0, sizeof length, &length},
+    {"page_table", 0, sizeof page_table, page_table},
+    {"workspace.tickets", 0, sizeof zero, &zero},
+    {"page_table.stride.batch", PAGES, 0, NULL},
+    {"k.stride.page", PAGE * HEADS * DIM, 0, NULL},
+    {"k.stride.token", HEADS * DIM, 0, NULL},
+    {"k.stride.head", DIM, 0, NULL},
+    {"v.stride.page", PAGE * HEADS * DIM, 0, NULL},
+    {"v.stride.token", HEADS * DIM, 0, NULL},
+    {"v.stride.head", DIM, 0, NULL},
+    {"batch", 1, 0, NULL},
+    {"len_q", LEN_Q, 0, NULL},
+    {"len_k", LEN_K, 0, NULL},
+};
+
+static const mutant_harness harness = {.spec = spec_text,
+                                       .family = "attention_forward_sm90",
+                                       .heads = HEADS,
+                                       .dim = DIM,
+                                       .grid = 1,
+                                       .values = values,
+                                       .nvalues = sizeof values / sizeof *values};
 
 static int setup(void **state) {
   (void)state;
   uint64_t random = 1;
-  for (int n = 0; n < LEN_Q * HEADS * DIM; n++)
-    queries[n] = (uint16_t)(0x3f00 | (fixture_random(&random) & 0x80ff)); /* 0.5 to 2, either sign */
-  for (int n = 0; n < LEN_K * HEADS * DIM; n++)
-    keys[n] = (uint16_t)(0x3f00 | (fixture_random(&random) & 0x80ff));
+  mutant_fill(queries, LEN_Q * HEADS * DIM, &random);
+  mutant_fill(keys, LEN_K * HEADS * DIM, &random);
   for (int n = 0; n < PAGES; n++)
     page_table[n] = n * 7 % PAGES;
   return 0;
 }
 
-/* What a parameter has, by its source. */
-typedef struct value {
-  const char *source;
-  void *pointer;
-  int64_t number;
-} value;
-
-/* A map of q or o as the runtime makes it: columns, rows, heads, batch. */
-static void fill_map(const fixture *f, void *base, const char *shape, unsigned char *to) {
-  device_tensor_map map = {.base = base,
-                           .element_bytes = 2,
-                           .rank = 4,
-                           .extent = {DIM, LEN_Q, HEADS, 1},
-                           .stride_bytes = {2 * HEADS * DIM, 2 * DIM, 16},
-                           .box = {1, 1, 1, 1}};
-  assert_int_equal(sscanf(shape, "map.%d.%d.%d", &map.box[0], &map.box[1], &map.swizzle), 3);
-  assert_int_equal(device_emu.tensor_map(f->d, &map, to), QKV_OK);
-}
-
-static void fill_params(const fixture *f, const manifest *m, const value *values, size_t count, unsigned char *params) {
-  for (int n = 0; n < m->nfields; n++) {
-    const manifest_field *field = &m->fields[n];
-    const bool is_map = field->type == FIELD_TENSOR_MAP; /* its source: the tensor's letter, then what it looks like */
-    size_t v = 0;
-    while (v < count && (is_map ? values[v].source[0] != field->source[0] || values[v].source[1] != '\0'
-                                : strcmp(field->source, values[v].source) != 0))
-      v++;
-    if (v == count)
-      fail_msg("no value for the parameter %s", field->source);
-    const void *from = field->type == FIELD_POINTER ? (const void *)&values[v].pointer : &values[v].number;
-    if (is_map)
-      fill_map(f, values[v].pointer, field->source + 2, params + field->offset);
-    else
-      memcpy(params + field->offset, from, (size_t)field_type_size(field->type));
-  }
-}
-
-/* Runs the compiled source once. */
-static qkv_status run(const manifest *m, uint64_t seed) {
-  static _Alignas(64) unsigned char params[MANIFEST_MAX_PARAMS];
-  static const int zero, length = LEN_K;
-  const manifest_launch *l = &m->launches[0];
-  fixture f = fixture_open(seed);
-  void *memory[] = {fixture_upload(&f, queries, sizeof queries), fixture_upload(&f, keys, sizeof keys),
-                    fixture_upload(&f, keys, sizeof keys),       fixture_upload(&f, NULL, sizeof queries),
-                    fixture_upload(&f, &length, sizeof length),  fixture_upload(&f, page_table, sizeof page_table),
-                    fixture_upload(&f, &zero, sizeof zero)};
-  const value values[] = {
-      {"q", memory[0], 0},
-      {"k", memory[1], 0},
-      {"v", memory[2], 0},
-      {"o", memory[3], 0},
-      {"seqlens_k", memory[4], 0},
-      {"page_table", memory[5], 0},
-      {"workspace.tickets", memory[6], 0},
-      {"page_table.stride.batch", NULL, PAGES},
-      {"k.stride.page", NULL, PAGE * HEADS * DIM},
-      {"k.stride.token", NULL, HEADS * DIM},
-      {"k.stride.head", NULL, DIM},
-      {"v.stride.page", NULL, PAGE * HEADS * DIM},
-      {"v.stride.token", NULL, HEADS * DIM},
-      {"v.stride.head", NULL, DIM},
-      {"batch", NULL, 1},
-      {"len_q", NULL, LEN_Q},
-      {"len_k", NULL, LEN_K},
-  };
-  fill_params(&f, m, values, sizeof values / sizeof *values, params);
-  device_kernel *k;
-  assert_int_equal(device_emu.kernel(f.d, f.m, l->entry, l->block, l->shared_bytes, 1, &k), QKV_OK);
-  qkv_status status = device_emu.launch(
-      f.d, k, &(device_launch){GRID, l->block, l->shared_bytes, params, (size_t)m->params_size, 1, l->early == 1},
-      NULL);
-  for (size_t n = 0; n < sizeof memory / sizeof *memory; n++)
-    device_emu.free(f.d, memory[n]);
-  fixture_close(&f);
-  return status;
-}
-
-static const mutant_harness harness = {generate, run, 4};
-
 /* ---- Tests ---- */
 
 static void test_unchanged_sources_are_clean(void **state) {
   (void)state;
-  for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++)
-    mutants_check_clean(&harness, kinds[n].mask, kinds[n].schedule);
+  mutants_check_clean(&harness, kinds, sizeof kinds / sizeof *kinds);
 }
 
 static void test_mutants_are_named(void **state) {

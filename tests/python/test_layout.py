@@ -1,4 +1,4 @@
-"""The ctypes mirror of runtime/qkv.h is exact: a C program made from it prints the sizes and offsets of the header."""
+"""The ctypes mirror of the public headers is exact: a C program made from it prints their sizes and offsets."""
 
 import ctypes
 import re
@@ -6,6 +6,7 @@ import subprocess
 
 from qkv import _library as c
 
+HEADERS = ["qkv.h", "qkv_build.h", "qkv_tune.h", "qkv_pack.h"]
 STRUCTS = {"qkv_options": c.Options, "qkv_counters": c.Counters, "qkv_device_info": c.DeviceInfo,
            "qkv_spec_info": c.SpecInfo, "qkv_param_info": c.ParamInfo, "qkv_workload": c.Workload,
            "qkv_build_options": c.BuildOptions, "qkv_build_entry": c.BuildEntry, "qkv_build_report": c.BuildReport,
@@ -43,7 +44,8 @@ def test_structures_match_the_header(root, tmp_path):
     wanted = dict(expected())
     lines = "\n".join('  printf("%%ld\\n", (long)(%s));' % what for what in wanted)
     source = tmp_path / "layout.c"
-    source.write_text('#include <stdio.h>\n#include <stddef.h>\n#include "qkv.h"\nint main(void) {\n%s\n}\n' % lines)
+    includes = "".join('#include "%s"\n' % name for name in HEADERS)
+    source.write_text('#include <stdio.h>\n#include <stddef.h>\n%sint main(void) {\n%s\n}\n' % (includes, lines))
     subprocess.run(["cc", "-I", str(root / "runtime"), "-o", str(tmp_path / "layout"), str(source)], check=True)
     values = subprocess.run([str(tmp_path / "layout")], capture_output=True, text=True, check=True).stdout.split()
     found = dict(zip(wanted, map(int, values), strict=True))
@@ -51,7 +53,7 @@ def test_structures_match_the_header(root, tmp_path):
 
 
 def test_every_structure_and_function_is_bound(root):
-    header = re.sub(r"/\*.*?\*/", "", (root / "runtime" / "qkv.h").read_text(), flags=re.S)
+    header = re.sub(r"/\*.*?\*/", "", "".join((root / "runtime" / name).read_text() for name in HEADERS), flags=re.S)
     structs = set(re.findall(r"typedef struct (qkv_\w+) \{", header))
     assert structs - UNBOUND_STRUCTS == set(STRUCTS)
     functions = set(re.findall(r"QKV_API [\w *]*?\b(qkv_\w+)\(", header))

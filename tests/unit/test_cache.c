@@ -28,6 +28,7 @@
 #include "cache_internal.h"
 #include "little_endian.h"
 #include "manifest.h"
+#include "qkv_pack.h"
 #include "text.h"
 
 #include "fault/filesystem.c"

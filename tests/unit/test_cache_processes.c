@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "cache_internal.h"
+#include "qkv_pack.h"
 #include "tiny_problem.h"
 
 #include "fault/filesystem.c"

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "qkv.h"
+#include "qkv_tune.h"
 
 static qkv_engine *engine;
 static qkv_spec *spec;

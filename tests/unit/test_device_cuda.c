@@ -21,6 +21,7 @@
 
 #include "cuda_stub.h"
 #include "device.h"
+#include "qkv_tune.h"
 
 static int *calls, *depth, *pushes, *launches, *early, *memsets, *maps, *shared_limit, *modules, *capture_mode,
     *wide_clusters;

@@ -1,4 +1,4 @@
-/* Every primitive of templates/prim has a twin in the emulator's kernel.h, and every twin has its primitive. The
+/* Every primitive of templates/prim has a twin in the emulator's kernel_*.h, and every twin has its primitive. The
  * primitives' names are found by running the files with a `piece` that notes its argument. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,16 +105,14 @@ static int add_family(const char *line) {
   return 0;
 }
 
-/* Names defined in the header's section of twins: the word before the first parenthesis of a definition's line. */
-static void collect_twins(void) {
-  FILE *file = fopen(QKV_SOURCE_DIR "/runtime/emu/kernel.h", "r");
+/* Names defined in a header of twins: the word before the first parenthesis of a definition's line. */
+static void collect_twins(const char *path) {
+  FILE *file = fopen(path, "r");
   assert_non_null(file);
   char line[512];
-  int inside = 0;
   while (fgets(line, sizeof line, file)) {
-    inside = inside || strstr(line, "Twins of templates/prim");
     const char *open = strchr(line, '('), *start = open;
-    if (!inside || !open || strncmp(line, "EMU_", 4) != 0)
+    if (!open || strncmp(line, "EMU_", 4) != 0)
       continue;
     if (add_family(line))
       continue;
@@ -134,17 +132,19 @@ static void collect_twins(void) {
 static void test_sets_are_equal(void **state) {
   (void)state;
   collect_primitives();
-  collect_twins();
+  collect_twins(QKV_SOURCE_DIR "/runtime/emu/kernel_sm80.h");
+  collect_twins(QKV_SOURCE_DIR "/runtime/emu/kernel_sm90.h");
+  collect_twins(QKV_SOURCE_DIR "/runtime/emu/kernel_math.h");
   assert_true(primitives.count > 20);
   for (int i = 0; i < primitives.count; i++)
     if (!contains(&twins, primitives.names[i]))
-      fail_msg("templates/prim: %s has no twin in runtime/emu/kernel.h", primitives.names[i]);
+      fail_msg("templates/prim: %s has no twin in runtime/emu/kernel_*.h", primitives.names[i]);
   for (int i = 0; i < twins.count; i++) {
     int early = 0;
     for (size_t k = 0; k < sizeof ahead / sizeof *ahead; k++)
       early = early || strcmp(ahead[k], twins.names[i]) == 0;
     if (early == contains(&primitives, twins.names[i]))
-      fail_msg("runtime/emu/kernel.h: %s has %s primitive in templates/prim", twins.names[i], early ? "a" : "no");
+      fail_msg("runtime/emu/kernel_*.h: %s has %s primitive in templates/prim", twins.names[i], early ? "a" : "no");
   }
 }
 

@@ -18,6 +18,8 @@
 #include <unistd.h>
 
 #include "qkv.h"
+#include "qkv_build.h"
+#include "qkv_pack.h"
 
 static char root[64];
 static int warnings;

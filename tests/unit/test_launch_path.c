@@ -19,6 +19,7 @@
 
 #include "cuda_stub.h"
 #include "qkv.h"
+#include "qkv_tune.h"
 
 /* ---- Seams ---- */
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cache.h"
+#include "qkv_tune.h"
 #include "reference.h"
 
 enum { HEADS_Q = 4, HEADS_KV = 2, DIM = 16, DIM_V = 8 };

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "qkv.h"
+#include "qkv_build.h"
 
 enum { BATCH = 5, HEADS_Q = 4, HEADS_KV = 2, DIM = 16, DIM_V = 8, MAX_Q = 9, MAX_K = 23, ROOM = 20000, TABLE = 400 };
 

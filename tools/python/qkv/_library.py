@@ -1,6 +1,6 @@
 """The C interface of libqkv as ctypes: finding the library, its structures and its prototypes.
 
-Mirrors runtime/qkv.h by hand; tests/python/test_layout.py compares every size and offset with the header.
+Mirrors the public headers of runtime/ by hand; tests/python/test_layout.py compares every size and offset with them.
 Nothing here knows of tensors or frameworks.
 """
 
