@@ -1,5 +1,6 @@
 """Every spec of the zoo says what it is, checks, names its workloads, and renders."""
 
+import math
 import pathlib
 import re
 
@@ -11,8 +12,10 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "specs"
 MODELS, MASKS = sorted(FOLDER.glob("*.yaml")), sorted(FOLDER.glob("masks/*.yaml"))
 SERVING = sorted(FOLDER.glob("serving/*.yaml"))
 # Served models whose append turns nothing, and why.
-UNTURNED = {"granite4_h_small": "no positions", "hunyuan_large": "its norm comes after rope",
-            "llama4_scout_global": "no positions", "starcoder": "learned positions"}
+UNTURNED = {"command_a_global": "no positions", "command_r7b_global": "no positions", "granite4_h_small": "no positions",
+            "hunyuan_a13b": "its norm comes after rope", "hunyuan_large": "its norm comes after rope",
+            "jamba": "no positions", "kimi_linear_prefill": "no positions", "llama4_scout_global": "no positions",
+            "nemotron_h_8b": "no positions", "starcoder": "learned positions"}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,7 @@ def compiler():
 
 
 def test_there_are_enough():
-    assert len(MODELS) >= 12 and len(MASKS) >= 35 and len(SERVING) >= 65
+    assert len(MODELS) >= 12 and len(MASKS) >= 35 and len(SERVING) >= 95
 
 
 @pytest.mark.parametrize("path", MODELS + MASKS + SERVING, ids=lambda path: str(path.relative_to(FOLDER).with_suffix("")))
@@ -70,6 +73,60 @@ def test_appended(path, compiler):
 
 def test_unturned_are_served():
     assert set(UNTURNED) <= {path.stem for path in SERVING}
+
+
+def figures(path):
+    """What docs/models.md says of a spec: heads of all shards together, dims, scores, and rope and norm where it appends."""
+    spec, text = qkv.Spec(path).json(), path.read_text()
+    a, shards = spec["attention"], int((re.search(r"_tp(\d+)", path.stem) or [1, 1])[1])
+    qk, v = a["dim"]["qk"], a["dim"]["v"]
+    mask = re.search(r"^  mask: (.*)$", text, re.M)
+    scores = [f"`{mask[1] if mask else 'true'}`"]
+    if not math.isclose(a["scale"], qk**-0.5, rel_tol=1e-6):
+        scores.append(f"scale {a['scale']:.6g}")
+    if "softcap" in a:
+        scores.append(f"softcap {a['softcap']:g}")
+    if a["score"] != "s":
+        scores.append(f"`{a['score']}`")
+    if a["sink"] != "none":
+        scores.append("sink")
+    cells = ["%d/%d" % (a["heads"]["q"] * shards, a["heads"]["kv"] * shards), f"{qk}" if qk == v else f"{qk}/{v}",
+             "; ".join(scores)]
+    return cells + [turned(spec, qk)] if spec.get("append") else cells
+
+
+def turned(spec, qk):
+    """What append does to keys."""
+    said, rope = [], spec.get("rope")
+    if rope:
+        said.append(f"theta {rope['theta']:.10g}")
+        if rope["dims"] != qk:
+            said.append(f"dims {rope['dims']}")
+        if rope["style"] != "half":
+            said.append(rope["style"])
+        if rope["scaling"] != "none":
+            (kind, numbers), = rope["scaling"].items()
+            said.append(f"{kind} ({', '.join(f'{key} {number:.7g}' for key, number in numbers.items())})")
+    if spec["append"]["norm"] == "rms":
+        said.append(f"norm {spec['append']['epsilon']:g}")
+    return "; ".join(said) or "none"
+
+
+def test_models_page():
+    """docs/models.md has every model of the zoo, and the figures of its specs."""
+    page, named = (FOLDER.parent / "docs" / "models.md").read_text(), []
+    for row in re.findall(r"^\| (.*`.*) \|$", page, re.M):
+        model, names, *cells, source = row.split(" | ")
+        for name in re.findall(r"`(\w+)`", names):
+            named.append(name)
+            paths = [path for path in MODELS + SERVING if path.stem == name]
+            assert paths, f"{model}: no spec {name}"
+            for path in paths:
+                wanted = figures(path)
+                assert cells[:len(wanted)] == wanted, f"{model}: {path.relative_to(FOLDER)} is | {' | '.join(wanted)} |"
+        assert source
+    models = {path.stem for path in MODELS + SERVING if not re.match("mask_|align_", path.stem)}
+    assert sorted(named) == sorted(models)
 
 
 def test_template_lines():

@@ -25,10 +25,14 @@ SPILLS = {
     ("command_r7b_local", "attention_forward_sm80", "unaligned"): 120,
     ("falcon_180b", "attention_forward_sm80", "unaligned"): 36,
     ("falcon_7b", "attention_forward_sm80", "unaligned"): 32,
+    ("flux_dev", "attention_forward_sm80", "aligned"): 16,
+    ("flux_dev", "attention_forward_sm80", "unaligned"): 120,
     ("gemma3_27b_local", "attention_forward_sm80", "aligned"): 16,
     ("gemma3_27b_local", "attention_forward_sm80", "unaligned"): 120,
     ("gpt_oss_20b_global", "attention_forward_sm80", "unaligned"): 36,
     ("gpt_oss_20b_local", "attention_forward_sm80", "unaligned"): 40,
+    ("hunyuan_video", "attention_forward_sm80", "aligned"): 16,
+    ("hunyuan_video", "attention_forward_sm80", "unaligned"): 120,
     ("llama3_70b_tp8", "attention_forward_sm80", "aligned"): 24,
     ("llama3_70b_tp8", "attention_forward_sm80", "unaligned"): 32,
     ("llama3_8b", "attention_forward_sm80", "unaligned"): 32,
@@ -45,6 +49,8 @@ SPILLS = {
     ("qwen3_14b", "attention_forward_sm80", "unaligned"): 24,
     ("smollm2_135m", "attention_forward_sm80", "unaligned"): 36,
     ("whisper_large_v3_decoder", "attention_forward_sm80", "unaligned"): 36,
+    ("wan2_1_14b", "attention_forward_sm80", "aligned"): 16,
+    ("wan2_1_14b", "attention_forward_sm80", "unaligned"): 120,
 }
 
 
