@@ -789,6 +789,25 @@ static void test_clusters_that_fit_nowhere(void **state) {
   qkv_close(e);
 }
 
+/* A pack of a later format is named, left as it is, and done without. */
+static void test_newer_format(void **state) {
+  (void)state;
+  char *path = path_of("a.pack"), *copy = path_of("copy.pack"), command[512];
+  make_pack(path, NULL, (const char *const[]){dense}, 1, &maxima);
+  snprintf(command, sizeof command, "printf '\\2' | dd of=%s bs=1 seek=8 conv=notrunc 2>/dev/null && cp %s %s", path, path,
+           copy);
+  assert_int_equal(system(command), 0);
+  qkv_engine *e = open_engine(0, (const char *const[]){path, NULL});
+  qkv_spec *s = load(e, dense);
+  assert_non_null(strstr(log_text, "a.pack: is of format 2, which is newer than this library's 1; it is left alone"));
+  expect_rendered(e, s, &maxima);
+  assert_int_equal(qkv_pack_load(e, path), QKV_UNSUPPORTED);
+  qkv_spec_free(s);
+  qkv_close(e);
+  snprintf(command, sizeof command, "cmp %s %s", path, copy);
+  assert_int_equal(system(command), 0);
+}
+
 /* Whatever byte is changed: the pack is refused by name, or what is left of it serves, and the record is named. */
 static void test_damage_costs_what_it_hits(void **state) {
   (void)state;
@@ -813,7 +832,11 @@ static void test_damage_costs_what_it_hits(void **state) {
     const qkv_counters c = count(e);
     if (loaded == QKV_OK && c.renders) {
       made++;
-      if (!strstr(log_text, "is damaged and is not used"))
+      int record;
+      char kind[16];
+      const char *said = strstr(log_text, "pack (memory): record ");
+      if (!said || sscanf(said, "pack (memory): record %d (%15s", &record, kind) != 2 ||
+          !strstr(said, ") is damaged and is not used"))
         fail_msg("byte %zu changed, and the log says only: %s", at, log_text);
     }
     served_from += loaded == QKV_OK && !c.renders;
@@ -982,6 +1005,7 @@ int main(int argc, char **argv) {
                                      TEST(test_the_first_pack_wins),
                                      TEST(test_the_environment_names_packs),
                                      TEST(test_other_makers),
+                                     TEST(test_newer_format),
                                      TEST(test_damage_costs_what_it_hits),
                                      TEST(test_refused_images_are_had_elsewhere),
                                      TEST(test_what_drops_a_cached_image),
