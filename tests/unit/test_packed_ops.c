@@ -371,7 +371,7 @@ static void test_missing_kernels_are_named(void **state) {
                                       "schedule tile_m=",
                                       "QKV_DISABLE_JIT",
                                       "qkvc bundle served.yaml --arch sm_90a",
-                                      "--limits batch=64,len_q=4096"};
+                                      "--limits batch=64,len_q=4096,len_k=8192"};
   for (size_t n = 0; n < sizeof parts / sizeof *parts; n++)
     if (!strstr(qkv_last_error(NULL), parts[n]))
       fail_msg("'%s' is not in: %s", parts[n], qkv_last_error(NULL));
@@ -626,6 +626,10 @@ static void remake(const char *from, const char *to, const pack_maker *maker, bo
     assert_true(image || !other_gpu || r.kind != PACK_KERNEL);
     if (image)
       memcpy(image + 8, "75", 2);
+    char *format = r.kind == PACK_KERNEL ? memmem(copy, r.size, "manifest ", 9) : NULL;
+    assert_true(format || r.kind != PACK_KERNEL);
+    if (format)
+      format[9] = (char)('0' + maker->manifest_format);
     assert_true(pack_add(w, (pack_kind)r.kind, r.key, copy, r.size));
     free(copy);
   }
@@ -658,6 +662,8 @@ static void test_other_makers(void **state) {
   maker.manifest_format++;
   remake(a, b, &maker, false);
   assert_int_equal(qkv_pack_load(e, b), QKV_UNSUPPORTED);
+  must(qkv_pack_list(b, &info, NULL, NULL));
+  assert_true(!info.usable && info.damaged == 0); /* and for that version whole */
   bundle_maker(&maker);
   maker.templates[0] ^= 1;
   remake(a, b, &maker, false);
