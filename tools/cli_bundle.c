@@ -37,7 +37,7 @@ typedef struct job {
   int spec;         /* number of the argument */
   const char *arch; /* NULL: the engine's */
   qkv_limits limits;
-  bool optional; /* not asked for by name: left out where the spec has no such phase */
+  bool optional; /* not asked for by name: left out, and said, where no kernel can do it */
   bool skipped;
   qkv_status status;
   char *message;
@@ -97,14 +97,19 @@ static bool known_phase(const char *name) {
 static bool add_jobs(work *w, int spec, const char *arch, char **names, int nnames) {
   qkv_spec_info info = {.size = sizeof info};
   qkv_spec_get_info(w->specs[spec], &info);
-  static const char *const standard[] = {"both", "append", "merge"};
-  const int count = nnames ? nnames : info.wants_lse || info.wants_lse_with_sink ? 3 : 2;
+  const char *standard[] = {"both", NULL, NULL};
+  int count = 1;
+  if (info.has_append)
+    standard[count++] = "append";
+  if (info.wants_lse || info.wants_lse_with_sink)
+    standard[count++] = "merge";
+  count = nnames ? nnames : count;
   for (int n = 0; n < count; n++) {
     const char *phase = nnames ? names[n] : standard[n];
     const bool plain = !strcmp(phase, "append") || !strcmp(phase, "merge"); /* one kernel, whatever the sizes */
     for (int i = -1; i < (plain ? 0 : limits_list.count); i++) {
       job *j = &w->jobs[w->count++];
-      *j = (job){.spec = spec, .arch = arch, .limits = base_limits(), .optional = !nnames && n > 0};
+      *j = (job){.spec = spec, .arch = arch, .limits = base_limits(), .optional = !nnames && !strcmp(phase, "merge")};
       j->limits.phase = strcmp(phase, "both") ? phase : NULL;
       if (plain)
         j->limits.family = j->limits.schedule = NULL;
@@ -120,12 +125,12 @@ static void run_job(void *user, int n) {
   job *j = &w->jobs[n];
   j->report.size = sizeof j->report;
   j->status = qkv_bundle_add(w->bundle, w->specs[j->spec], j->arch, &j->limits, &j->report);
+  if (j->status)
+    j->message = strdup(qkv_last_error(NULL));
   if (j->status == QKV_UNSUPPORTED && j->optional) {
     j->skipped = true;
     j->status = QKV_OK;
   }
-  if (j->status)
-    j->message = strdup(qkv_last_error(NULL));
 }
 
 static void announce(void *user, int n, int done) {
@@ -162,6 +167,9 @@ static int report(const work *w, double seconds) {
   table_free(&t);
   for (int n = 0; n < w->count; n++) {
     const job *j = &w->jobs[n];
+    if (j->skipped)
+      cli_note("%s%s%s: nothing for phase %s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "",
+               j->limits.phase, j->message ? j->message : "no kernel can do it");
     if (!j->status)
       continue;
     failed++;
