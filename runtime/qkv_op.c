@@ -41,15 +41,14 @@ static qkv_status load_image(qkv_engine *e, const void *image, size_t size, op_k
 }
 
 /* Whether the device refused an image that may have come damaged or from another compiler, and the kernel may be had
- * elsewhere: *from says where. Want of memory or of a place for a cluster says nothing of the image. */
+ * elsewhere: *from says where. Want of memory or of a place for a cluster says nothing of the image. Nor does a device
+ * that refuses everything after a fault, which is why no entry of the cache is removed: what is built anew replaces it. */
 static bool look_elsewhere(qkv_engine *e, const build_job *job, qkv_status status, build_from *from) {
   if (status != QKV_DEVICE_ERROR || !job->from_cache || (e->disable_jit && !job->from_pack))
     return false;
   engine_log(e, QKV_LOG_WARNING, "kernel %s of %s was refused and is %s: %s", job->key,
              job->from_pack ? "a pack" : "the cache", job->from_pack ? "looked for elsewhere" : "built again",
              error_message());
-  if (!job->from_pack)
-    cache_remove(e->cache, job->key);
   *from = job->from_pack ? BUILD_FROM_CACHE : BUILD_ANEW;
   return true;
 }

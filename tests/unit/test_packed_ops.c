@@ -727,8 +727,9 @@ static void test_refused_images_are_had_elsewhere(void **state) {
   qkv_close(e);
 }
 
-/* Of the cache's entries those go that the device refuses, and none for want of memory. */
-static void test_what_drops_a_cached_image(void **state) {
+/* An entry of the cache that the device refuses is built again, not for want of memory; and none is lost when the device
+ * refuses everything. */
+static void test_refused_entries_are_replaced(void **state) {
   (void)state;
   char *folder = path_of("cache");
   qkv_engine *e = open_cached(folder, 0, NULL);
@@ -741,7 +742,11 @@ static void test_what_drops_a_cached_image(void **state) {
   expect_origins(e, 0, 3);
   setenv("QKV_STUB_CUDA", "cuLibraryLoadData:209", 1);
   assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_DEVICE_ERROR);
+  setenv("QKV_STUB", "syntax", 1); /* nothing to replace them */
+  assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_COMPILE_ERROR);
+  unsetenv("QKV_STUB");
   unsetenv("QKV_STUB_CUDA");
+  expect_origins(e, 0, 3);
   assert_non_null(strstr(log_text, "of the cache was refused and is built again"));
   qkv_spec_free(s);
   qkv_close(e);
@@ -1014,7 +1019,7 @@ int main(int argc, char **argv) {
                                      TEST(test_newer_format),
                                      TEST(test_damage_costs_what_it_hits),
                                      TEST(test_refused_images_are_had_elsewhere),
-                                     TEST(test_what_drops_a_cached_image),
+                                     TEST(test_refused_entries_are_replaced),
                                      TEST(test_clusters_that_fit_nowhere),
                                      TEST(test_many_with_failures),
                                      TEST(test_start_of_forty_specs),
