@@ -117,20 +117,6 @@ char *cache_file(const cache *c, const char *key) {
 
 /* ---- Reading ---- */
 
-static int read_all(int fd, unsigned char *to, size_t size) {
-  for (size_t done = 0; done < size;) {
-    ssize_t n = read(fd, to + done, size - done);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n == 0)
-      errno = EIO; /* shorter than fstat said */
-    if (n <= 0)
-      return 0;
-    done += (size_t)n;
-  }
-  return 1;
-}
-
 static int read_open_file(int fd, void **bytes, size_t *size, struct stat *st) {
   if (fstat(fd, st))
     return -1;
@@ -142,9 +128,9 @@ static int read_open_file(int fd, void **bytes, size_t *size, struct stat *st) {
   *bytes = malloc(*size ? *size : 1);
   if (!*bytes)
     return -1;
-  if (read_all(fd, *bytes, *size))
+  const int error = file_read_bytes(fd, *bytes, *size);
+  if (!error)
     return 1;
-  int error = errno;
   free(*bytes);
   *bytes = NULL;
   errno = error;

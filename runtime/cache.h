@@ -54,7 +54,7 @@ int cache_write(cache *c, const char *key, const cache_entry *entry);
  * cache_turn_give. Then look again: another may have published it. -1 when that cannot be had: compile all the same. */
 int cache_turn_take(const cache *c, const char *key);
 void cache_turn_give(int turn, const char *key);
-/* Removes an entry that turned out bad although it verified (the driver refused it). */
+/* Removes an entry that turned out to hold no image although it verified. */
 void cache_remove(cache *c, const char *key);
 void cache_entry_free(cache_entry *e);
 

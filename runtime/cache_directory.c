@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cache_internal.h"
+#include "file.h"
 
 static int is_set(const char *value) {
   return value && *value;
@@ -49,31 +50,11 @@ char *cache_choose_directory(void) {
   return home_of_user();
 }
 
-/* mkdir -p */
-static int make_directories(const char *path, mode_t mode) {
-  char *copy = strdup(path);
-  int result = copy ? 0 : -1;
-  for (char *slash = copy ? copy + 1 : NULL; result == 0 && slash;) {
-    slash = *slash ? strchr(slash, '/') : NULL;
-    if (slash)
-      *slash = 0;
-    struct stat st;
-    int error = mkdir(copy, mode) ? errno : EEXIST;
-    if (error != EEXIST && stat(copy, &st)) { /* EROFS and EACCES come before EEXIST on some systems */
-      result = -1;
-      errno = error;
-    }
-    if (slash)
-      *slash++ = '/';
-  }
-  free(copy);
-  return result;
-}
-
 int cache_claim_directory(const char *path, mode_t mode, text *why) {
   struct stat st;
-  if (stat(path, &st) && make_directories(path, mode)) {
-    text_printf(why, "cannot create it: %s", strerror(errno));
+  const int error = stat(path, &st) ? file_make_folders(path, mode) : 0;
+  if (error) {
+    text_printf(why, "cannot create it: %s", strerror(error));
     return 0;
   }
   if (stat(path, &st))

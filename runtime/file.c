@@ -23,9 +23,20 @@ static int error_or(int otherwise) {
 
 /* ---- Reading ---- */
 
+int file_read_bytes(int fd, void *to, size_t size) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t n = read(fd, (char *)to + done, size - done);
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n <= 0)
+      return n ? error_or(EIO) : EIO;
+    done += (size_t)n;
+  }
+  return 0;
+}
+
 static int read_open(int fd, size_t most, char **bytes, size_t *size) {
   struct stat st;
-  size_t done = 0;
   if (fstat(fd, &st))
     return error_or(EIO);
   if (!S_ISREG(st.st_mode))
@@ -36,17 +47,11 @@ static int read_open(int fd, size_t most, char **bytes, size_t *size) {
   *bytes = malloc(*size + 1);
   if (!*bytes)
     return ENOMEM;
-  while (done < *size) {
-    const ssize_t n = read(fd, *bytes + done, *size - done);
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n <= 0) {
-      const int error = n ? error_or(EIO) : EIO; /* shorter than fstat said */
-      free(*bytes);
-      *bytes = NULL;
-      return error;
-    }
-    done += (size_t)n;
+  const int error = file_read_bytes(fd, *bytes, *size);
+  if (error) {
+    free(*bytes);
+    *bytes = NULL;
+    return error;
   }
   (*bytes)[*size] = 0;
   return 0;
@@ -67,7 +72,7 @@ int file_read(const char *path, size_t most, char **bytes, size_t *size) {
 
 /* ---- Folders ---- */
 
-int file_make_folders(const char *path) {
+int file_make_folders(const char *path, mode_t mode) {
   char *copy = strdup(path);
   int error = copy ? 0 : ENOMEM;
   for (char *slash = copy && *copy ? copy + 1 : NULL; !error && slash;) {
@@ -75,7 +80,7 @@ int file_make_folders(const char *path) {
     slash = *slash ? strchr(slash, '/') : NULL;
     if (slash)
       *slash = 0;
-    if (mkdir(copy, 0777)) { /* EROFS and EACCES come before EEXIST on some systems */
+    if (mkdir(copy, mode)) { /* EROFS and EACCES come before EEXIST on some systems */
       error = error_or(EIO);
       if (!stat(copy, &st))
         error = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
@@ -95,7 +100,7 @@ static char *folder_of(const char *path) {
 
 int file_make_parents(const char *path) {
   char *folder = folder_of(path);
-  const int error = folder ? file_make_folders(folder) : ENOMEM;
+  const int error = folder ? file_make_folders(folder, 0777) : ENOMEM;
   free(folder);
   return error;
 }

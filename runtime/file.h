@@ -7,11 +7,13 @@
 
 #define FILE_TEMPORARY ".tmp-" /* temporary files are .tmp-PID-RANDOM */
 
+/* Reads `size` bytes from where the file stands; EIO: there are fewer. */
+int file_read_bytes(int fd, void *to, size_t size);
 /* The whole of a plain file of at most `most` bytes, zero-terminated and malloc'd. EFBIG: it is larger; EINVAL: it is
  * no plain file. */
 int file_read(const char *path, size_t most, char **bytes, size_t *size);
-/* Makes the folder with its parents. */
-int file_make_folders(const char *path);
+/* Makes the folder with its parents. mode: of new ones, less the process' umask. */
+int file_make_folders(const char *path, mode_t mode);
 /* The same for the folder that a file of this path stands in. */
 int file_make_parents(const char *path);
 /* Replaces a file by these bytes: written to a temporary name beside it, synchronised, renamed. Others see the old file

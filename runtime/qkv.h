@@ -186,6 +186,7 @@ typedef struct qkv_spec_info {
   qkv_page_order page_order;
   qkv_page_table page_table;
   int has_kv_scale; /* args.k_scale and args.v_scale are needed */
+  int has_append;   /* the spec says how qkv_append works */
 } qkv_spec_info;
 QKV_API void qkv_spec_get_info(const qkv_spec *spec, qkv_spec_info *out);
 

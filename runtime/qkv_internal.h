@@ -4,6 +4,7 @@
  *   qkv_status.c     names, versions, structs that grow     qkv_op.c         prepare: kernels, loaded and bound
  *   qkv_engine.c     device, compiler, cache, counters      qkv_check.c      is a call's description right
  *   qkv_spec.c       specs                                  qkv_attention.c  launch
+ *   qkv_bind.c       a parameter struct's members, resolved
  *   qkv_build.c      render, compile once, cache            qkv_reference.c  the CPU's answer, work counts
  *   qkv_merge.c      states over disjoint keys become one   qkv_sequences.c  arrays of lengths and pages, looked at
  *   qkv_append.c     new keys into the cache
@@ -371,6 +372,9 @@ struct op_kernel {
   int dilation_param; /* the parameter that says it; -1: none */
 };
 
+/* Resolves the members of the manifest's parameter struct (qkv_bind.c): fills slots, dilation and what follows from them.
+ * QKV_INTERNAL names a member that no call can fill. */
+qkv_status bind_fields(const spec *s, op_kernel *k);
 /* Members of a kernel of qkv_append: `source` behind "append." (see manifest.h). 0: it names nothing. */
 int append_bind(const spec *s, const char *source, field_slot *slot);
 

@@ -390,14 +390,18 @@ static void describe_request(char *words, qkv_pack_entry *entry) {
   entry->valid = count >= 3;
 }
 
-/* Describes a record that verified; text that it makes goes into `words` and `parts`. */
-static void describe_record(const pack_record *r, manifest *m, text *words, text *parts, qkv_pack_entry *entry) {
+/* Describes a record that verified; text that it makes goes into `words` and `parts`. own_manifests: they are of this
+ * version's format. */
+static void describe_record(const pack_record *r, bool own_manifests, manifest *m, text *words, text *parts,
+                            qkv_pack_entry *entry) {
   pack_kernel kernel;
   pack_request request;
   const char *name, *bytes;
   size_t size;
-  if (r->kind == PACK_KERNEL && pack_read_kernel(r, &kernel) &&
-      manifest_read(kernel.manifest, kernel.manifest_size, m)) {
+  if (r->kind == PACK_KERNEL && pack_read_kernel(r, &kernel) && !own_manifests) {
+    entry->name = "?"; /* whole, and only another version can read more */
+  } else if (r->kind == PACK_KERNEL && pack_read_kernel(r, &kernel) &&
+             manifest_read(kernel.manifest, kernel.manifest_size, m)) {
     entry->name = m->family;
     entry->arch = m->arch;
     entry->detail = m->schedule;
@@ -422,6 +426,7 @@ static qkv_status list_records(const pack *p, listing *l) {
   manifest *m = malloc(sizeof *m);
   if (!m)
     return error_set(QKV_OUT_OF_MEMORY, "out of memory");
+  const bool own_manifests = pack_made_by(p)->manifest_format == MANIFEST_FORMAT;
   for (int n = 0, stop = 0; n < pack_count(p) && !stop; n++) {
     pack_record r;
     text words = {0}, parts = {0};
@@ -434,7 +439,7 @@ static qkv_status list_records(const pack *p, listing *l) {
     pack_key_hex(r.key, key);
     entry.key = key;
     if (entry.valid)
-      describe_record(&r, m, &words, &parts, &entry);
+      describe_record(&r, own_manifests, m, &words, &parts, &entry);
     l->info.damaged += !entry.valid;
     if (l->visit)
       stop = l->visit(&entry, l->user);

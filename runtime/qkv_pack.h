@@ -76,7 +76,8 @@ typedef struct qkv_pack_entry {
   int number;         /* of the record */
   const char *kind;   /* "kernel", "request", "spec", "table" */
   const char *key;
-  const char *name;   /* kernel: its family; request: what was asked; spec, table: its name. "" where damaged */
+  const char *name;   /* kernel: its family, "?" in a pack of another manifest format; request: what was asked; spec,
+                         table: its name. "" where damaged */
   const char *arch, *detail; /* kernel: architecture and schedule; request: architecture and compiler; else "" */
   const char *text;   /* spec, table: all of it; else NULL */
   int kernels;        /* request: how many answer it */

@@ -149,7 +149,8 @@ void qkv_spec_get_info(const qkv_spec *handle, qkv_spec_info *out) {
                               .page_size = s->page_size,
                               .page_order = spec_sequence_layout(s).page_order,
                               .page_table = spec_sequence_layout(s).page_table,
-                              .has_kv_scale = s->kv_scale != KV_SCALE_NONE};
+                              .has_kv_scale = s->kv_scale != KV_SCALE_NONE,
+                              .has_append = s->append.given};
   struct_give(out, &info, sizeof info, "out");
 }
 

@@ -4,6 +4,7 @@
  * variant's hash stands in it, or its file has the spec's name (then faults are worth a word). So a folder of many
  * tables costs its reading and no more, and a table is found whatever the spec is called. */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,8 @@ static int not_hidden(const struct dirent *d) {
 static void read_folder(const qkv_engine *e, const char *path, int depth, int *budget) {
   struct dirent **entries = NULL;
   const int count = scandir(path, &entries, not_hidden, alphasort);
+  if (count < 0 && errno != ENOENT)
+    engine_log(e, QKV_LOG_WARNING, "tables in %s are not read: %s", path, strerror(errno));
   for (int n = 0; n < count; n++) {
     text full = {0};
     struct stat st;

@@ -98,6 +98,20 @@ void cli_print_overview(void);
 typedef void cli_writer(FILE *out, const void *data);
 int cli_write_file(const char *path, cli_writer *write, const void *data);
 
+/* ---- Threads (cli_parallel.c) ---- */
+
+/* Pieces of work 0 to count - 1, begun in that order, on any thread. announce is called before each, one call at a time,
+ * with the number of those that are done: for progress. */
+typedef struct cli_pieces {
+  int count;
+  int64_t threads; /* at once, 64 at most; 0: the number of cores */
+  void (*run)(void *user, int n);
+  void (*announce)(void *user, int n, int done);
+  void *user;
+} cli_pieces;
+/* Returns when all are done. */
+void cli_parallel(const cli_pieces *pieces);
+
 /* ---- Messages (cli_report.c) ---- */
 
 /* "qkvc: error: ..." on stderr. */

@@ -1,9 +1,7 @@
 /* cli_build.c: qkvc build: compiles specs for architectures, in parallel, and prints what each kernel needs.
  * One job is one (spec, architecture); jobs run on all cores in any order and are reported in the order given. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_json.h"
@@ -15,7 +13,7 @@ static int64_t jobs_limit;
 
 static const cli_option options[] = {
     CLI_KERNEL_OPTIONS,
-    {"jobs", 'j', CLI_COUNT, &jobs_limit, "N", "compile N kernels at once; default: the number of cores"},
+    {"jobs", 'j', CLI_COUNT, &jobs_limit, "N", "compile N kernels at once; default, and the most: the number of cores"},
     {"json", 0, CLI_FLAG, &as_json, NULL, "one JSON object"},
     {NULL, 0, CLI_FLAG, NULL, NULL, NULL}};
 
@@ -33,8 +31,7 @@ typedef struct job {
 typedef struct work {
   qkv_engine *engine;
   job *jobs;
-  int count, next, done;
-  pthread_mutex_t lock;
+  int count;
 } work;
 
 static char *copy_message(void) {
@@ -45,7 +42,10 @@ static char *copy_message(void) {
   return strndup(message, length);
 }
 
-static void run_job(qkv_engine *engine, job *j) {
+static void run_job(void *user, int n) {
+  const work *w = user;
+  qkv_engine *engine = w->engine;
+  job *j = &w->jobs[n];
   double start = cli_seconds();
   qkv_spec *spec = NULL;
   qkv_build_options build = cli_kernel_build_options(j->arch);
@@ -64,38 +64,9 @@ static void run_job(qkv_engine *engine, job *j) {
   j->seconds = cli_seconds() - start;
 }
 
-static void *worker(void *user) {
-  work *w = user;
-  for (;;) {
-    pthread_mutex_lock(&w->lock);
-    int n = w->next < w->count ? w->next++ : -1;
-    if (n >= 0)
-      cli_progress("building %d/%d: %s %s", w->done, w->count, w->jobs[n].path, w->jobs[n].arch ? w->jobs[n].arch : "");
-    pthread_mutex_unlock(&w->lock);
-    if (n < 0)
-      return NULL;
-    run_job(w->engine, &w->jobs[n]);
-    pthread_mutex_lock(&w->lock);
-    w->done++;
-    pthread_mutex_unlock(&w->lock);
-  }
-}
-
-/* Runs all jobs; this thread works too, so that it goes on when no thread can be started. */
-static void run_jobs(qkv_engine *engine, job *jobs, int count) {
-  enum { MOST = 64 };
-  work w = {engine, jobs, count, 0, 0, PTHREAD_MUTEX_INITIALIZER};
-  int64_t threads = jobs_limit ? jobs_limit : sysconf(_SC_NPROCESSORS_ONLN);
-  threads = threads > count ? count : threads;
-  threads = threads > MOST ? MOST : threads;
-  pthread_t others[MOST];
-  int started = 0;
-  while (started + 1 < threads && pthread_create(&others[started], NULL, worker, &w) == 0)
-    started++;
-  worker(&w);
-  for (int n = 0; n < started; n++)
-    pthread_join(others[n], NULL);
-  cli_progress_end();
+static void announce(void *user, int n, int done) {
+  const work *w = user;
+  cli_progress("building %d/%d: %s %s", done, w->count, w->jobs[n].path, w->jobs[n].arch ? w->jobs[n].arch : "");
 }
 
 /* ---- Report ---- */
@@ -290,7 +261,9 @@ static int run(int count, char **arguments) {
       jobs[n].arch = arches[n % narches];
     }
     double start = cli_seconds();
-    run_jobs(engine, jobs, jobs_count);
+    work w = {engine, jobs, jobs_count};
+    cli_parallel(&(cli_pieces){jobs_count, jobs_limit, run_job, announce, &w});
+    cli_progress_end();
     code = report(jobs, jobs_count, cli_seconds() - start);
     for (int n = 0; n < jobs_count; n++) {
       free(jobs[n].message);
@@ -309,8 +282,7 @@ const cli_command cli_build_command = {
     "SPEC...",
     "compile kernels into the cache and print what they need",
     "One row per kernel: registers per thread, bytes spilled (stores and loads), how often the compiler says that "
-    "speed "
-    "is\n"
+    "speed is\n"
     "lost (a warning tells why), bytes of shared memory, threads, bytes of the image, seconds. --arch takes a list:\n"
     "sm_80,sm_90a. All specs are tried; the exit code is that of the first that failed. Without --arch: the GPU's\n"
     "architecture, sm_80 when there is none. Needs no GPU.",

@@ -3,7 +3,6 @@
  * One job is one (spec, architecture, request); jobs run in any order and are reported in the order given. The pack's
  * bytes do not depend on that order. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,7 +37,7 @@ typedef struct job {
   int spec;         /* number of the argument */
   const char *arch; /* NULL: the engine's */
   qkv_limits limits;
-  bool optional; /* not asked for by name: left out where the spec has no such phase */
+  bool optional; /* not asked for by name: left out, and said, where no kernel can do it */
   bool skipped;
   qkv_status status;
   char *message;
@@ -51,8 +50,7 @@ typedef struct work {
   char **paths;
   qkv_spec **specs; /* by argument */
   job *jobs;
-  int count, next, done;
-  pthread_mutex_t lock;
+  int count;
 } work;
 
 /* ---- Jobs ---- */
@@ -99,14 +97,19 @@ static bool known_phase(const char *name) {
 static bool add_jobs(work *w, int spec, const char *arch, char **names, int nnames) {
   qkv_spec_info info = {.size = sizeof info};
   qkv_spec_get_info(w->specs[spec], &info);
-  static const char *const standard[] = {"both", "append", "merge"};
-  const int count = nnames ? nnames : info.wants_lse || info.wants_lse_with_sink ? 3 : 2;
+  const char *standard[] = {"both", NULL, NULL};
+  int count = 1;
+  if (info.has_append)
+    standard[count++] = "append";
+  if (info.wants_lse || info.wants_lse_with_sink)
+    standard[count++] = "merge";
+  count = nnames ? nnames : count;
   for (int n = 0; n < count; n++) {
     const char *phase = nnames ? names[n] : standard[n];
     const bool plain = !strcmp(phase, "append") || !strcmp(phase, "merge"); /* one kernel, whatever the sizes */
     for (int i = -1; i < (plain ? 0 : limits_list.count); i++) {
       job *j = &w->jobs[w->count++];
-      *j = (job){.spec = spec, .arch = arch, .limits = base_limits(), .optional = !nnames && n > 0};
+      *j = (job){.spec = spec, .arch = arch, .limits = base_limits(), .optional = !nnames && !strcmp(phase, "merge")};
       j->limits.phase = strcmp(phase, "both") ? phase : NULL;
       if (plain)
         j->limits.family = j->limits.schedule = NULL;
@@ -117,49 +120,23 @@ static bool add_jobs(work *w, int spec, const char *arch, char **names, int nnam
   return true;
 }
 
-static void run_job(work *w, job *j) {
+static void run_job(void *user, int n) {
+  const work *w = user;
+  job *j = &w->jobs[n];
   j->report.size = sizeof j->report;
   j->status = qkv_bundle_add(w->bundle, w->specs[j->spec], j->arch, &j->limits, &j->report);
+  if (j->status)
+    j->message = strdup(qkv_last_error(NULL));
   if (j->status == QKV_UNSUPPORTED && j->optional) {
     j->skipped = true;
     j->status = QKV_OK;
   }
-  if (j->status)
-    j->message = strdup(qkv_last_error(NULL));
 }
 
-static void *worker(void *user) {
-  work *w = user;
-  for (;;) {
-    pthread_mutex_lock(&w->lock);
-    const int n = w->next < w->count ? w->next++ : -1;
-    if (n >= 0)
-      cli_progress("bundling %d/%d: %s %s", w->done, w->count, w->paths[w->jobs[n].spec],
-                   w->jobs[n].arch ? w->jobs[n].arch : "");
-    pthread_mutex_unlock(&w->lock);
-    if (n < 0)
-      return NULL;
-    run_job(w, &w->jobs[n]);
-    pthread_mutex_lock(&w->lock);
-    w->done++;
-    pthread_mutex_unlock(&w->lock);
-  }
-}
-
-/* This thread works, too, so that it goes on when none can be started. */
-static void run_jobs(work *w) {
-  enum { MOST = 64 };
-  int64_t threads = jobs_limit ? jobs_limit : sysconf(_SC_NPROCESSORS_ONLN);
-  threads = threads > w->count ? w->count : threads;
-  threads = threads > MOST ? MOST : threads;
-  pthread_t others[MOST];
-  int started = 0;
-  while (started + 1 < threads && pthread_create(&others[started], NULL, worker, w) == 0)
-    started++;
-  worker(w);
-  for (int n = 0; n < started; n++)
-    pthread_join(others[n], NULL);
-  cli_progress_end();
+static void announce(void *user, int n, int done) {
+  const work *w = user;
+  const job *j = &w->jobs[n];
+  cli_progress("bundling %d/%d: %s %s", done, w->count, w->paths[j->spec], j->arch ? j->arch : "");
 }
 
 /* ---- Report ---- */
@@ -190,10 +167,14 @@ static int report(const work *w, double seconds) {
   table_free(&t);
   for (int n = 0; n < w->count; n++) {
     const job *j = &w->jobs[n];
+    if (j->skipped)
+      cli_note("%s%s%s: nothing for phase %s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "",
+               j->limits.phase, j->message ? j->message : "no kernel can do it");
     if (!j->status)
       continue;
     failed++;
-    cli_error("%s%s%s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "", j->message ? j->message : qkv_status_name(j->status));
+    cli_error("%s%s%s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "",
+              j->message ? j->message : qkv_status_name(j->status));
     code = code ? code : cli_exit_code(j->status);
   }
   if (failed)
@@ -257,7 +238,8 @@ static int bundle(work *w, int count, char **arches, int narches, char **names, 
   if (code)
     return code;
   const double start = cli_seconds();
-  run_jobs(w);
+  cli_parallel(&(cli_pieces){w->count, jobs_limit, run_job, announce, w});
+  cli_progress_end();
   code = report(w, cli_seconds() - start);
   return code ? code : write_output(w->bundle);
 }
@@ -271,7 +253,6 @@ static void free_work(work *w, int count) {
   free(w->specs);
   qkv_bundle_free(w->bundle);
   qkv_close(w->engine);
-  pthread_mutex_destroy(&w->lock);
 }
 
 static int run(int count, char **arguments) {
@@ -281,7 +262,6 @@ static int run(int count, char **arguments) {
   const int nnames = phase_text ? cli_split(phase_text, names, MOST_PHASES) : 0;
   work w = {.paths = arguments};
   int code = EXIT_OK;
-  pthread_mutex_init(&w.lock, NULL);
   if (!output) {
     cli_error("--output says where the pack goes");
     code = EXIT_USAGE;

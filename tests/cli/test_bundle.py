@@ -137,6 +137,17 @@ def test_wrong_words_are_named(qkvc, specs, tmp_path, words, code, says):
     assert not (tmp_path / "a").exists()
 
 
+def test_phases_follow_from_the_spec(qkvc, specs, tmp_path):
+    """Append where there is such a section, and an error where no kernel can do it: nothing is left out unsaid."""
+    served = (specs / "two.yaml").read_text().replace("workloads", "append: {slots: lengths}\nworkloads").replace(
+        "name: two\n", "name: served\nlayout: {q: ragged, kv: {paged: {page: 16, order: nhd}}}\n")
+    (tmp_path / "served.yaml").write_text(served)
+    qkvc("bundle", tmp_path / "served.yaml", specs / "one.yaml", "--device", "emu", "-o", tmp_path / "a")
+    names = {record["name"].split(" len_q")[0] for record in qkvc("pack", "ls", tmp_path / "a", "--json").json()["records"]
+             if record["kind"] == "request"}
+    assert names == {"served g++ sm_80", "served g++ sm_80 phase=append", "one g++ sm_80", "one g++ sm_80 phase=merge"}
+
+
 def test_names_are_unique(qkvc, specs, tmp_path):
     twin = tmp_path / "twin.yaml"
     twin.write_text((specs / "two.yaml").read_text().replace("two", "one"))

@@ -494,7 +494,7 @@ static void test_threads(void **state) {
   qkv_close(e);
 }
 
-/* An entry that verifies but that the device cannot load is dropped and built again, once. */
+/* An entry that verifies but that the device cannot load is built again, once, and replaced. */
 static void test_refused_image(void **state) {
   (void)state;
   qkv_build_options b = QKV_BUILD_OPTIONS_INIT;

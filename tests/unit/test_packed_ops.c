@@ -371,7 +371,7 @@ static void test_missing_kernels_are_named(void **state) {
                                       "schedule tile_m=",
                                       "QKV_DISABLE_JIT",
                                       "qkvc bundle served.yaml --arch sm_90a",
-                                      "--limits batch=64,len_q=4096"};
+                                      "--limits batch=64,len_q=4096,len_k=8192"};
   for (size_t n = 0; n < sizeof parts / sizeof *parts; n++)
     if (!strstr(qkv_last_error(NULL), parts[n]))
       fail_msg("'%s' is not in: %s", parts[n], qkv_last_error(NULL));
@@ -626,6 +626,10 @@ static void remake(const char *from, const char *to, const pack_maker *maker, bo
     assert_true(image || !other_gpu || r.kind != PACK_KERNEL);
     if (image)
       memcpy(image + 8, "75", 2);
+    char *format = r.kind == PACK_KERNEL ? memmem(copy, r.size, "manifest ", 9) : NULL;
+    assert_true(format || r.kind != PACK_KERNEL);
+    if (format)
+      format[9] = (char)('0' + maker->manifest_format);
     assert_true(pack_add(w, (pack_kind)r.kind, r.key, copy, r.size));
     free(copy);
   }
@@ -658,6 +662,8 @@ static void test_other_makers(void **state) {
   maker.manifest_format++;
   remake(a, b, &maker, false);
   assert_int_equal(qkv_pack_load(e, b), QKV_UNSUPPORTED);
+  must(qkv_pack_list(b, &info, NULL, NULL));
+  assert_true(!info.usable && info.damaged == 0); /* and for that version whole */
   bundle_maker(&maker);
   maker.templates[0] ^= 1;
   remake(a, b, &maker, false);
@@ -721,8 +727,9 @@ static void test_refused_images_are_had_elsewhere(void **state) {
   qkv_close(e);
 }
 
-/* Of the cache's entries those go that the device refuses, and none for want of memory. */
-static void test_what_drops_a_cached_image(void **state) {
+/* An entry of the cache that the device refuses is built again, not for want of memory; and none is lost when the device
+ * refuses everything. */
+static void test_refused_entries_are_replaced(void **state) {
   (void)state;
   char *folder = path_of("cache");
   qkv_engine *e = open_cached(folder, 0, NULL);
@@ -735,7 +742,11 @@ static void test_what_drops_a_cached_image(void **state) {
   expect_origins(e, 0, 3);
   setenv("QKV_STUB_CUDA", "cuLibraryLoadData:209", 1);
   assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_DEVICE_ERROR);
+  setenv("QKV_STUB", "syntax", 1); /* nothing to replace them */
+  assert_int_equal(qkv_prepare(e, s, &maxima, &op), QKV_COMPILE_ERROR);
+  unsetenv("QKV_STUB");
   unsetenv("QKV_STUB_CUDA");
+  expect_origins(e, 0, 3);
   assert_non_null(strstr(log_text, "of the cache was refused and is built again"));
   qkv_spec_free(s);
   qkv_close(e);
@@ -789,6 +800,25 @@ static void test_clusters_that_fit_nowhere(void **state) {
   qkv_close(e);
 }
 
+/* A pack of a later format is named, left as it is, and done without. */
+static void test_newer_format(void **state) {
+  (void)state;
+  char *path = path_of("a.pack"), *copy = path_of("copy.pack"), command[512];
+  make_pack(path, NULL, (const char *const[]){dense}, 1, &maxima);
+  snprintf(command, sizeof command, "printf '\\2' | dd of=%s bs=1 seek=8 conv=notrunc 2>/dev/null && cp %s %s", path, path,
+           copy);
+  assert_int_equal(system(command), 0);
+  qkv_engine *e = open_engine(0, (const char *const[]){path, NULL});
+  qkv_spec *s = load(e, dense);
+  assert_non_null(strstr(log_text, "a.pack: is of format 2, which is newer than this library's 1; it is left alone"));
+  expect_rendered(e, s, &maxima);
+  assert_int_equal(qkv_pack_load(e, path), QKV_UNSUPPORTED);
+  qkv_spec_free(s);
+  qkv_close(e);
+  snprintf(command, sizeof command, "cmp %s %s", path, copy);
+  assert_int_equal(system(command), 0);
+}
+
 /* Whatever byte is changed: the pack is refused by name, or what is left of it serves, and the record is named. */
 static void test_damage_costs_what_it_hits(void **state) {
   (void)state;
@@ -813,7 +843,11 @@ static void test_damage_costs_what_it_hits(void **state) {
     const qkv_counters c = count(e);
     if (loaded == QKV_OK && c.renders) {
       made++;
-      if (!strstr(log_text, "is damaged and is not used"))
+      int record;
+      char kind[16];
+      const char *said = strstr(log_text, "pack (memory): record ");
+      if (!said || sscanf(said, "pack (memory): record %d (%15s", &record, kind) != 2 ||
+          !strstr(said, ") is damaged and is not used"))
         fail_msg("byte %zu changed, and the log says only: %s", at, log_text);
     }
     served_from += loaded == QKV_OK && !c.renders;
@@ -982,9 +1016,10 @@ int main(int argc, char **argv) {
                                      TEST(test_the_first_pack_wins),
                                      TEST(test_the_environment_names_packs),
                                      TEST(test_other_makers),
+                                     TEST(test_newer_format),
                                      TEST(test_damage_costs_what_it_hits),
                                      TEST(test_refused_images_are_had_elsewhere),
-                                     TEST(test_what_drops_a_cached_image),
+                                     TEST(test_refused_entries_are_replaced),
                                      TEST(test_clusters_that_fit_nowhere),
                                      TEST(test_many_with_failures),
                                      TEST(test_start_of_forty_specs),

@@ -610,6 +610,12 @@ static void folders_that_cannot_be_written(void **state) {
     assert_non_null(strstr(qkv_last_error(NULL), "/file/tables/emu/subject.yaml"));
   }
   qkv_close(other);
+  int found = 1;
+  other = open_engine(path_of("file")); /* nor read */
+  need(qkv_tuned_find(other, subject, NULL, NULL, &found, NULL));
+  assert_int_equal(found, 0);
+  assert_non_null(strstr(said(), "/file are not read: Not a directory"));
+  qkv_close(other);
   need(qkv_tuned_write(engine, subject, NULL, NULL, 0, NULL)); /* makes the folder and nothing else */
   assert_int_equal(strangers(), 0);
   assert_int_not_equal(access(path_of("emu/subject.yaml"), F_OK), 0);

@@ -71,7 +71,8 @@ class SpecInfo(_Sized):
                 ("dim_v", c_int), ("dtype_q", c_int), ("dtype_kv", c_int), ("dtype_out", c_int),
                 ("wants_lse", c_int), ("wants_lse_with_sink", c_int), ("has_sink", c_int), ("nparams", c_int),
                 ("nworkloads", c_int), ("layout_q", c_int), ("layout_kv", c_int), ("page_size", c_int),
-                ("page_order", c_int), ("page_table", c_int), ("has_kv_scale", c_int)]
+                ("page_order", c_int), ("page_table", c_int), ("has_kv_scale", c_int),
+                ("has_append", c_int)]
 
 
 class ParamInfo(_Sized):
