@@ -252,9 +252,9 @@ static void buckets_decide(void **state) {
   expect_sizes(1, 2048, 1024, A, "b1 q1024 k1024, the nearest to b1 q2048 k1024");
   expect_sizes(2, 2048, 2048, B, "b4 q4096 k4096, the nearest to b2 q2048 k2048"); /* as near: the larger */
   expect_sizes(4, 1024, 2048, B, "the nearest to b4 q1024 k2048");
-  expect_sizes(8, 4096, 4096, NULL, "bucket b8 q4096 k4096 is outside of the tuned range of ");
-  expect_sizes(8, 4096, 4096, NULL, "(b1 q1024 k1024 to b4 q4096 k4096)");
-  expect_sizes(1, 1024, 512, NULL, "is outside of the tuned range");
+  expect_sizes(8, 4096, 4096, NULL, "has several schedules for calls within b8 q4096 k4096, and no bucket any for them");
+  expect_sizes(1, 1024, 512, NULL, "bucket b1 q1024 k512 is outside of the tuned range of ");
+  expect_sizes(1, 1024, 512, NULL, "(b1 q1024 k1024 to b4 q4096 k4096)");
   expect_sizes(1, 0, 1024, NULL, "no maxima of batch, len_q and len_k are declared");
   expect_sizes(1, 8, 1024, NULL, "no table has phase decode of this spec on emu");
   qkv_spec *other = load(SPEC "outputs: [o, lse]\n");
@@ -264,7 +264,7 @@ static void buckets_decide(void **state) {
   expect(engine, other, &declared, NULL, "(it has bucket any alone)");
   qkv_spec_free(other);
   assert_null(strstr(said(), "\n1 "));
-  assert_non_null(strstr(said(), "2 subject: built-in default: bucket b8 q4096 k4096 is outside"));
+  assert_non_null(strstr(said(), "2 subject: built-in default: bucket b1 q1024 k512 is outside"));
 }
 
 static void far_from_all_is_the_default(void **state) {
@@ -291,7 +291,59 @@ static void undeclared_maxima(void **state) {
   expect_sizes(0, 0, 0, B, "bucket any");
   expect_sizes(1, 1024, 0, B, "bucket any");
   expect_sizes(1, 1024, 1024, A, "bucket b1 q1024 k1024");
-  expect_sizes(64, 1024, 1024, NULL, "outside of the tuned range");
+  expect_sizes(64, 1024, 512, NULL, "outside of the tuned range");
+}
+
+/* Maxima are the most that calls have: those that were measured are among them. */
+static void maxima_beyond_what_was_measured(void **state) {
+  (void)state;
+  qkv_tuned_entry entries[] = {entry("prefill", 4, 4096, 4096, A), entry("prefill", 16, 1024, 4096, A),
+                               entry("decode", 16, 1, 8192, D), entry("decode", 16, 4, 8192, D)};
+  write_table(entries, 4);
+  expect_sizes(256, 8192, 131072, A, "bucket b16 q1024 k4096, the largest that was measured of calls within b256 q8192");
+  expect_sizes(8, 1024, 131072, A, "bucket b4 q4096 k4096, the largest"); /* chunks of prompts of 4096 */
+  expect_sizes(256, 65536, 131072, NULL, "outside of the tuned range");    /* more than four times as many */
+  expect_sizes(256, 128, 131072, NULL, "outside of the tuned range");
+  expect_sizes(2, 4096, 4096, NULL, "outside of the tuned range");         /* no such call was measured */
+  expect_sizes(256, 1, 131072, D, "bucket b16 r8 k8192, the largest that was measured of calls within b256 r8 k131072");
+  expect_sizes(256, 8, 131072, NULL, "outside of the tuned range of "); /* 16 rows */
+  expect_sizes(256, 1, 4096, NULL, "outside of the tuned range of ");
+  entries[1].schedule = B; /* several */
+  write_table(entries, 2);
+  expect_sizes(256, 8192, 131072, NULL, "has several schedules for calls within b256 q8192 k131072");
+  expect_sizes(8, 4096, 131072, A, "the largest that was measured of calls within b8 q4096 k131072");
+  const qkv_tuned_entry any[] = {entry("prefill", 0, 0, 0, B), entry("decode", 0, 0, 0, D)};
+  write_table(any, 2);
+  expect_sizes(256, 8192, 131072, B, "bucket any, since several were measured of calls within b256 q8192 k131072");
+}
+
+/* A bucket any that was chosen over other rows, too, says nothing of a tile of these. */
+static void rows_of_bucket_any(void **state) {
+  (void)state;
+  const char *const small = "tile_m=16,tile_n=64,warps=4";
+  const qkv_tuned_entry entries[] = {entry("decode", 16, 1, 8192, D), entry("decode", 64, 1, 2048, small),
+                                     entry("decode", 0, 0, 0, D), entry("decode", 16, 8, 8192, D)};
+  write_table(entries, 3);
+  expect_sizes(256, 1, 131072, D, "bucket any, since several");
+  write_table(entries, 4);
+  expect_sizes(256, 1, 131072, NULL, "has several schedules for calls within b256 r8 k131072");
+}
+
+/* What leaves the GPU idle speaks for itself alone. */
+static void small_calls_do_not_speak_for_large_ones(void **state) {
+  (void)state;
+  qkv_spec *s = load("qkvc: 1\nname: subject\nattention: {heads: {q: 1, kv: 1}, dim: 32, dtype: f16}\n");
+  const qkv_tuned_entry entries[] = {entry("prefill", 1, 1024, 1024, A), entry("decode", 1, 1, 1024, D)};
+  const qkv_build_options prefill = request(2, 1024, 1024), decode = request(2, 1, 1024);
+  need(qkv_tuned_write(engine, s, NULL, entries, 2, NULL));
+  expect(engine, s, &prefill, NULL, "outside of the tuned range"); /* 8 tiles, 4 SMs */
+  expect(engine, s, &decode, NULL, "outside of the tuned range");  /* 16 slices */
+  const qkv_tuned_entry more[] = {entry("prefill", 1, 2048, 1024, A), entry("decode", 1, 1, 2048, D)};
+  const qkv_build_options more_prefill = request(2, 2048, 1024), more_decode = request(2, 1, 2048);
+  need(qkv_tuned_write(engine, s, NULL, more, 2, NULL));
+  expect(engine, s, &more_prefill, A, "bucket b1 q2048 k1024, the largest");
+  expect(engine, s, &more_decode, D, "bucket b1 r1 k2048, the largest");
+  qkv_spec_free(s);
 }
 
 /* Bits of a sequence must not follow the batch; were there a schedule a bucket, they would follow the declared one. */
@@ -880,6 +932,9 @@ int main(void) {
                                      TEST(far_from_all_is_the_default),
                                      TEST(rows_are_exact),
                                      TEST(undeclared_maxima),
+                                     TEST(maxima_beyond_what_was_measured),
+                                     TEST(rows_of_bucket_any),
+                                     TEST(small_calls_do_not_speak_for_large_ones),
                                      TEST(batch_invariance_takes_one_schedule),
                                      TEST(request_and_spec_go_first),
                                      TEST(variants_are_found_by_hash),
