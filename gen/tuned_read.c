@@ -132,6 +132,11 @@ static diag_span start_of(const tree_node *node) {
   return node->kind == TREE_SCALAR ? node->at : (diag_span){node->at.offset, 1};
 }
 
+/* Whether the text ends with the value and without the end of the line: what was copied in part may end in a number. */
+static bool may_be_cut(const reader *r, const tree_node *value) {
+  return value->at.offset + value->at.length >= r->diags->size;
+}
+
 static bool read_field(reader *r, const field *f, const char *path, const tree_entry *e, void *out) {
   void *to = (char *)out + f->offset;
   if (f->kind == FIELD_NODE) {
@@ -139,6 +144,11 @@ static bool read_field(reader *r, const field *f, const char *path, const tree_e
     return true;
   }
   const bool scalar = e->value->kind == TREE_SCALAR && !e->value->absent;
+  if (scalar && may_be_cut(r, e->value)) {
+    diag_add(r->diags, DIAG_WRONG_TYPE, e->value->at, "the text ends in %s.%s, which may be cut short: its last line has no end",
+             path, f->key);
+    return false;
+  }
   if (scalar && read_value(f->kind, e->value->value, to))
     return true;
   diag_add(r->diags, DIAG_WRONG_TYPE, scalar ? e->value->at : e->key->at, "%s.%s must be %s%s%s", path, f->key,
