@@ -583,6 +583,24 @@ static void another_family_can_win(void **state) {
 
 /* ---- Damage ---- */
 
+/* A folder or a file that cannot be read is said, and costs nothing else. Root reads everything, links to nowhere too. */
+static void what_cannot_be_read_is_said(void **state) {
+  (void)state;
+  const qkv_tuned_entry e = entry("prefill", 1, 1024, 1024, A);
+  write_table(&e, 1);
+  assert_int_equal(symlink("/nonexistent/table.yaml", path_of("emu/another.yaml")), 0);
+  write_all_of(path_of("plain_file"), "");
+  qkv_engine *fresh = open_engine(folder), *lost = open_engine(path_of("plain_file"));
+  const qkv_build_options o = request(1, 1024, 1024);
+  text_clear(&logged);
+  expect(fresh, subject, &o, A, "bucket b1");
+  assert_non_null(strstr(said(), "emu/another.yaml is not read: No such file or directory"));
+  expect(lost, subject, &o, NULL, "no table has");
+  assert_non_null(strstr(said(), "/plain_file is not read: Not a directory"));
+  qkv_close(fresh);
+  qkv_close(lost);
+}
+
 static void damaged_entries_are_skipped(void **state) {
   (void)state;
   const qkv_tuned_entry entries[] = {entry("prefill", 1, 1024, 1024, A), entry("prefill", 1, 4096, 4096, B),
@@ -731,11 +749,13 @@ static void tables_have_an_end(void **state) {
 static void bad_entries_are_refused(void **state) {
   (void)state;
   const qkv_tuned_entry good = entry("prefill", 1, 1024, 1024, A);
-  qkv_tuned_entry bad[10];
+  enum { CASES = 13 };
+  qkv_tuned_entry bad[CASES];
   static const char *const words[] = {
       "size",         "prefill or decode",         "family", "low <= seconds", "default_seconds", "no text",
-      "sizes from 1", "has sizes but no workload", "1e-9",   "phase"};
-  for (int n = 0; n < 10; n++)
+      "sizes from 1", "has sizes but no workload", "1e-9",   "phase",         "family",          "schedule",
+      "default_schedule"};
+  for (int n = 0; n < CASES; n++)
     bad[n] = good;
   bad[0].size = 0;
   bad[1].phase = "append";
@@ -747,14 +767,14 @@ static void bad_entries_are_refused(void **state) {
   bad[7].workload = NULL;
   bad[8].low = bad[8].seconds = 1e-12;
   bad[9].phase = NULL;
-  for (int n = 0; n < 10; n++) {
+  bad[10].family = "Attention forward";
+  bad[11].schedule = "tile_m: 64";
+  bad[12].default_schedule = "tile_m";
+  for (int n = 0; n < CASES; n++) {
     if (qkv_tuned_write(engine, subject, NULL, &bad[n], 1, NULL) != QKV_INVALID_ARGUMENT ||
         !strstr(qkv_last_error(NULL), words[n]))
       fail_msg("case %d: '%s' must have '%s'", n, qkv_last_error(NULL), words[n]);
   }
-  qkv_tuned_entry no_schedule = good;
-  no_schedule.schedule = "tile_m: 64"; /* what would not read back */
-  assert_int_equal(qkv_tuned_write(engine, subject, NULL, &no_schedule, 1, NULL), QKV_IO);
   assert_int_equal(qkv_tuned_write(engine, subject, NULL, &good, 1, "no note"), QKV_INVALID_ARGUMENT);
   assert_non_null(strstr(qkv_last_error(NULL), "notes: note 'no note'"));
   assert_int_not_equal(access(path_of("emu/subject.yaml"), F_OK), 0);
@@ -921,6 +941,8 @@ static void buckets_in_words(void **state) {
   }
   assert_int_equal(qkv_tuned_bucket(subject, "prefill", 1, -1, 1, words), QKV_INVALID_ARGUMENT);
   assert_int_equal(qkv_tuned_bucket(subject, "prefill", 1, 1, (int64_t)1 << 31, words), QKV_INVALID_ARGUMENT);
+  assert_int_equal(qkv_tuned_bucket(subject, "append", 1, 1, 1, words), QKV_INVALID_ARGUMENT);
+  assert_non_null(strstr(qkv_last_error(NULL), "phase 'append'"));
   assert_int_equal(qkv_tuned_bucket(NULL, "prefill", 1, 1, 1, words), QKV_INVALID_ARGUMENT);
 }
 
@@ -946,6 +968,7 @@ int main(void) {
                                      TEST(properties_count),
                                      TEST(schedules_are_checked_here),
                                      TEST(another_family_can_win),
+                                     TEST(what_cannot_be_read_is_said),
                                      TEST(damaged_entries_are_skipped),
                                      TEST(damage_is_kept_beside),
                                      TEST(later_versions_stay),
