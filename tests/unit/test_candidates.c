@@ -15,6 +15,7 @@
 
 static qkv_engine *engine;
 static qkv_spec *spec;
+static unsigned merges_seen; /* by note_merge, a bit each */
 static const qkv_workload workload = {.size = sizeof workload, .batch = 2, .len_q = 1024, .len_k = 1024};
 
 typedef struct seen {
@@ -80,6 +81,35 @@ static void few_sms(void **state) {
       fail_msg("effort %d: %s%s", effort, s.wrong, status ? qkv_last_error(small) : "");
   }
   qkv_close(small);
+}
+
+/* Who adds up parts is for a full run to try, of every family that has the choice. */
+static int note_merge(const qkv_candidate *c, void *user) {
+  const char *merge = strstr(c->schedule, "merge=");
+  if (merge && !strcmp(c->family, *(const char **)user))
+    merges_seen |= 1u << atoi(merge + strlen("merge="));
+  return 0;
+}
+
+static void full_runs_try_all_merges(void **state) {
+  (void)state;
+  static const struct {
+    const char *family;
+    unsigned merges; /* a bit each */
+  } cases[] = {{"attention_decode_sm90", 0x10117},
+               {"attention_decode_simt", 0x10117},
+               {"attention_decode_sm80", 3}};
+  const qkv_workload decode = {.size = sizeof decode, .batch = 1, .len_q = 1, .len_k = 8192};
+  for (int n = 0; n < 3; n++) {
+    qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+    const char *family = cases[n].family;
+    o.phase = "decode";
+    o.family = family;
+    merges_seen = 0;
+    if (qkv_candidates(engine, spec, &o, &decode, QKV_EFFORT_FULL, note_merge, &family) != QKV_OK ||
+        merges_seen != cases[n].merges)
+      fail_msg("%s: merges 0x%x, expected 0x%x: %s", family, merges_seen, cases[n].merges, qkv_last_error(engine));
+  }
 }
 
 static int close_all(void **state) {
@@ -232,6 +262,7 @@ int main(void) {
       cmocka_unit_test(the_default_then_the_fastest), cmocka_unit_test(a_visit_stops), cmocka_unit_test(all_families),
       cmocka_unit_test(what_options_fix_stays),       cmocka_unit_test(refusals),      cmocka_unit_test(extreme_sizes),
       cmocka_unit_test(few_sms),
+      cmocka_unit_test(full_runs_try_all_merges),
   };
   return cmocka_run_group_tests(tests, open_all, close_all);
 }
