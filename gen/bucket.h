@@ -18,7 +18,7 @@
 enum { BUCKET_TEXT = 64, BUCKET_MAX_CLASS = 31 };
 
 typedef struct bucket {
-  bool any;      /* maxima that are not declared; the rest is 0 */
+  bool any;      /* maxima that are not declared, or best over all that was measured; the rest is 0 */
   bool decode;   /* rows counts, else len_q */
   int batch;     /* class */
   int len_q;     /* class */

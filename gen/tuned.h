@@ -23,7 +23,7 @@ typedef struct tuned_entry {
   const char *phase; /* "prefill" or "decode" */
   bucket bucket;
   const char *family, *schedule; /* "axis=value,..." complete; "" for a family without axes */
-  const char *workload;          /* whose sizes were measured; NULL: best over all, for maxima that are not declared */
+  const char *workload;          /* whose sizes were measured; NULL: best over all of the phase, bucket any */
   int64_t batch, len_q, len_k;   /* 0 where workload is NULL */
   double us, low, high;          /* microseconds: median, 10th and 90th percentile */
   const char *default_schedule;  /* the built-in one, */
