@@ -1,11 +1,18 @@
 /* bucket.c: see bucket.h. */
 #include "bucket.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROW_STEP = 8, REACH = 2 }; /* REACH: classes that a schedule may be taken over */
+enum {
+  ROW_STEP = 8,
+  REACH = 2,       /* classes that a schedule may be taken over */
+  FULL_TILES = 3,  /* of TILE_ROWS rows, that fill an SM */
+  FULL_SLICES = 8 /* of SLICE_KEYS keys, that do in decode */
+};
+enum { TILE_ROWS = 128, SLICE_KEYS = 64 };
 
 /* The least n with 2^n >= size; size at least 1. */
 static int class_of(int64_t size) {
@@ -137,4 +144,18 @@ bool bucket_within(const bucket *b, const bucket *const *tuned, int count) {
     }
   }
   return below[0] && below[1] && below[2] && above[0] && above[1] && above[2];
+}
+
+bool bucket_admits(const bucket *most, const bucket *measured) {
+  return comparable(most, measured) && measured->batch <= most->batch && measured->len_k <= most->len_k &&
+         measured->len_q <= most->len_q + REACH;
+}
+
+bool bucket_speaks_for(const spec *s, int sm_count, const bucket *most, const bucket *measured) {
+  const double batch = ldexp(1, measured->batch);
+  if (!bucket_admits(most, measured) || measured->len_q < most->len_q - REACH)
+    return false;
+  if (measured->decode)
+    return batch * s->heads_kv * ldexp(1, measured->len_k) / SLICE_KEYS >= (double)FULL_SLICES * sm_count;
+  return batch * s->heads_q * ldexp(1, measured->len_q) / TILE_ROWS >= (double)FULL_TILES * sm_count;
 }

@@ -18,7 +18,7 @@
 enum { BUCKET_TEXT = 64, BUCKET_MAX_CLASS = 31 };
 
 typedef struct bucket {
-  bool any;      /* maxima that are not declared; the rest is 0 */
+  bool any;      /* maxima that are not declared, or best over all that was measured; the rest is 0 */
   bool decode;   /* rows counts, else len_q */
   int batch;     /* class */
   int len_q;     /* class */
@@ -47,6 +47,13 @@ int bucket_distance(const bucket *a, const bucket *b);
 /* Whether b lies within the range that `count` buckets span: no size less than the least, none greater than the
  * greatest of those with its rows. */
 bool bucket_within(const bucket *b, const bucket *const *tuned, int count);
+/* Whether an op of the maxima `most` makes calls such as were measured: the same rows; batch and keys are no more than
+ * its own; queries at most four times as many, since a long prompt comes to it in parts. */
+bool bucket_admits(const bucket *most, const bucket *measured);
+/* Whether a measurement that `most` admits says something of calls larger than itself, on a GPU of so many SMs: it gave
+ * each SM enough to do (3 tiles of 128 rows; 8 slices of 64 keys in decode), from where on schedules do not change with
+ * more of the same, and its queries are within a factor of 4: short sequences have schedules of their own. */
+bool bucket_speaks_for(const spec *s, int sm_count, const bucket *most, const bucket *measured);
 /* A total order: any first, then prefill by batch, queries, keys, then decode. Negative, 0 or positive. */
 int bucket_compare(const bucket *a, const bucket *b);
 

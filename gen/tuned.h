@@ -23,7 +23,7 @@ typedef struct tuned_entry {
   const char *phase; /* "prefill" or "decode" */
   bucket bucket;
   const char *family, *schedule; /* "axis=value,..." complete; "" for a family without axes */
-  const char *workload;          /* whose sizes were measured; NULL: best over all, for maxima that are not declared */
+  const char *workload;          /* whose sizes were measured; NULL: best over all of the phase, bucket any */
   int64_t batch, len_q, len_k;   /* 0 where workload is NULL */
   double us, low, high;          /* microseconds: median, 10th and 90th percentile */
   const char *default_schedule;  /* the built-in one, */
@@ -70,7 +70,10 @@ bool tuned_merge(tuned_table *t, const tuned_table *from, tuned_rule rule);
 /* Adds a "key: value" line to a section's notes, whose strings the arena holds. False with the reason: no such form, or
  * too many of them. */
 bool tuned_note_parse(arena *a, const char *line, size_t length, tuned_section *head, char reason[160]);
-/* Whether a value can stand in a table: not empty, at most 1024 bytes, valid UTF-8, no control characters. */
+/* Whether a value can stand in a table as a family: a-z, then a-z 0-9 _; as a schedule: axis=value,... or nothing. */
+bool tuned_is_word(const char *value);
+bool tuned_is_schedule(const char *value);
+/* Whether a value can stand there as a text: not empty, at most 1024 bytes, valid UTF-8, no control characters. */
 bool tuned_is_text(const char *value);
 
 /* The text of a table; tuned_parse gives it back. Sections without entries are left out. */

@@ -48,6 +48,10 @@ static const char *const kind_words[] = {"a text without control characters, at 
                                          "a decimal number greater than 0, of at most 15 digits",
                                          ""};
 
+bool tuned_is_word(const char *value) {
+  return spec_is_name(value, 64);
+}
+
 /* Digits with at most one point among them; the quotient of two exact numbers is the nearest one. */
 static bool read_real(const char *value, double *out) {
   int64_t digits = 0, scale = 1;
@@ -70,7 +74,7 @@ static bool read_real(const char *value, double *out) {
   return digits > 0;
 }
 
-static bool is_schedule(const char *value) {
+bool tuned_is_schedule(const char *value) {
   const char *p = value;
   while (*p) {
     const size_t name = strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789_");
@@ -120,16 +124,21 @@ static bool read_value(kind k, const char *value, void *to) {
   default:
     *(const char **)to = value;
     return k == FIELD_TEXT       ? tuned_is_text(value)
-           : k == FIELD_WORD     ? spec_is_name(value, 64)
+           : k == FIELD_WORD     ? tuned_is_word(value)
            : k == FIELD_PHASE    ? !strcmp(value, "prefill") || !strcmp(value, "decode")
            : k == FIELD_HASH     ? strlen(value) == 32 && value[strspn(value, "0123456789abcdef")] == 0
-           : k == FIELD_SCHEDULE ? is_schedule(value)
+           : k == FIELD_SCHEDULE ? tuned_is_schedule(value)
                                  : read_capability(value, &ignored[0], &ignored[1]);
   }
 }
 
 static diag_span start_of(const tree_node *node) {
   return node->kind == TREE_SCALAR ? node->at : (diag_span){node->at.offset, 1};
+}
+
+/* Whether the text ends with the value and without the end of the line: what was copied in part may end in a number. */
+static bool may_be_cut(const reader *r, const tree_node *value) {
+  return value->at.offset + value->at.length >= r->diags->size;
 }
 
 static bool read_field(reader *r, const field *f, const char *path, const tree_entry *e, void *out) {
@@ -139,6 +148,11 @@ static bool read_field(reader *r, const field *f, const char *path, const tree_e
     return true;
   }
   const bool scalar = e->value->kind == TREE_SCALAR && !e->value->absent;
+  if (scalar && may_be_cut(r, e->value)) {
+    diag_add(r->diags, DIAG_WRONG_TYPE, e->value->at,
+             "the text ends in %s.%s, which may be cut short: its last line has no end", path, f->key);
+    return false;
+  }
   if (scalar && read_value(f->kind, e->value->value, to))
     return true;
   diag_add(r->diags, DIAG_WRONG_TYPE, scalar ? e->value->at : e->key->at, "%s.%s must be %s%s%s", path, f->key,
@@ -271,8 +285,12 @@ static bool read_gpu(reader *r, const char *path, const tree_node *node, gpu *ou
   char klass[GPU_CLASS];
   if (!READ(r, gpu_fields, path, node, &raw))
     return false;
+  if (strlen(raw.name) >= sizeof out->name) {
+    diag_add(r->diags, DIAG_OUT_OF_RANGE, start_of(node), "%s.name is longer than %d bytes", path, GPU_NAME - 1);
+    return false;
+  }
   gpu_class(raw.name, klass);
-  if (strlen(raw.name) >= sizeof out->name || strcmp(raw.klass, klass) != 0) {
+  if (strcmp(raw.klass, klass) != 0) {
     diag_add(r->diags, DIAG_CONFLICT, start_of(node), "%s.class must be %s, which is made from the name, not %s", path,
              klass, spec_quote(r->memory, raw.klass));
     return false;
@@ -382,7 +400,7 @@ static void read_table(reader *r, const tree_node *root) {
 }
 
 /* The format that the text says, looked for before anything is parsed: a later one may be no YAML that this version
- * knows. 0: none. `at` receives where it stands. */
+ * knows. 0: none, or no whole number. `at` receives where it stands. */
 static int64_t said_format(const char *bytes, size_t size, diag_span *at) {
   static const char key[] = "qkvc_tuned:";
   const size_t length = sizeof key - 1;
@@ -396,7 +414,7 @@ static int64_t said_format(const char *bytes, size_t size, diag_span *at) {
       for (; digit < size && bytes[digit] >= '0' && bytes[digit] <= '9' && format < 1000000; digit++)
         format = 10 * format + (bytes[digit] - '0');
       at->length = digit - at->offset;
-      return format;
+      return digit == size || strchr(" \r\n", bytes[digit]) || format >= 1000000 ? format : 0;
     }
   }
   return 0;

@@ -166,11 +166,6 @@ static void set_number(lua_State *L, const char *key, double value) {
   lua_setfield(L, -2, key);
 }
 
-static void set_integer(lua_State *L, const char *key, int64_t value) {
-  lua_pushinteger(L, value);
-  lua_setfield(L, -2, key);
-}
-
 static int lua_visits(lua_State *L) {
   const visits *v = lua_touserdata(L, lua_upvalueindex(1));
   lua_Integer queries = luaL_checkinteger(L, 1), keys = luaL_checkinteger(L, 2);
@@ -188,13 +183,14 @@ static int lua_visits(lua_State *L) {
 
 void visits_define(visits *v, const gen_device *device, lua_State *L) {
   lua_createtable(L, 0, 3);
-  set_integer(L, "batch", v->work.batch);
-  set_integer(L, "len_q", v->work.len_q);
-  set_integer(L, "len_k", v->work.len_k);
+  set_number(L, "batch", (double)v->work.batch); /* integers would wrap around in products of sizes */
+  set_number(L, "len_q", (double)v->work.len_q);
+  set_number(L, "len_k", (double)v->work.len_k);
   host_freeze(L, "workload", true);
   host_set_global(L, "workload");
   lua_createtable(L, 0, 4);
-  set_integer(L, "sm_count", device->sm_count);
+  lua_pushinteger(L, device->sm_count);
+  lua_setfield(L, -2, "sm_count");
   set_number(L, "clock_hz", device->clock_hz);
   set_number(L, "memory_bandwidth", device->memory_bandwidth);
   set_number(L, "l2_bytes", device->l2_bytes);

@@ -1,8 +1,10 @@
-/* qkv_tuned.c: the entry of the tables for a request, and kernels rendered by it (docs/tuned-tables.md).
+/* qkv_tuned.c: the entry of the tables for a request, and kernels rendered by it (docs/tuned-tables.md, "What is
+ * taken").
  *
  * Candidates are the entries of this variant and phase that were measured on a GPU like this one, wherever they stand;
  * where there is none, those of the GPU most like it, as hints. Of candidates the nearest bucket is taken, of equally
- * near ones that which is searched first, then the larger one. */
+ * near ones that which is searched first, then the larger one; for maxima that are larger than what was measured, what
+ * won among calls that they admit. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +95,29 @@ static void keep_nearest_gpu(const gpu *here, candidates *list) {
 
 /* ---- Choosing ---- */
 
-static const candidate *nearest(const candidates *list, const bucket *wanted) {
+/* How an entry was found, or why none was. */
+typedef enum way {
+  WAY_EXACT,      /* the bucket asked for */
+  WAY_NEAR,       /* the nearest one */
+  WAY_WITHIN,     /* what won wherever such calls were measured */
+  WAY_ALL_WITHIN, /* bucket any: several schedules won there */
+  WAY_OUTSIDE,    /* none: nothing was measured that speaks for the maxima */
+  WAY_FAR,        /* none, though the maxima lie between what was measured */
+  WAY_DIVIDED     /* none: several schedules won, and none for all */
+} way;
+
+/* Whether the bucket lies between measured ones. */
+static bool is_within(const candidates *list, const bucket *wanted) {
+  const bucket **all = calloc((size_t)list->count + 1, sizeof *all);
+  for (int n = 0; all && n < list->count; n++)
+    all[n] = &list->items[n].entry->bucket;
+  const bool within = all && bucket_within(wanted, all, list->count);
+  free(all);
+  return within;
+}
+
+/* The entry of the bucket, else of one near to it. */
+static const candidate *nearest(const candidates *list, const bucket *wanted, way *how) {
   const candidate *best = NULL;
   int least = 0;
   for (int n = 0; n < list->count; n++) {
@@ -108,17 +132,51 @@ static const candidate *nearest(const candidates *list, const bucket *wanted) {
       least = distance;
     }
   }
-  return best;
+  const bool within = is_within(list, wanted);
+  *how = best && least == 0 ? WAY_EXACT : !within ? WAY_OUTSIDE : best ? WAY_NEAR : WAY_FAR;
+  return *how == WAY_EXACT || *how == WAY_NEAR ? best : NULL;
 }
 
-/* Whether the bucket lies between measured ones. */
-static bool is_within(const candidates *list, const bucket *wanted) {
-  const bucket **all = calloc((size_t)list->count + 1, sizeof *all);
-  for (int n = 0; all && n < list->count; n++)
-    all[n] = &list->items[n].entry->bucket;
-  const bool within = all && bucket_within(wanted, all, list->count);
-  free(all);
-  return within;
+/* Whether no place that is searched before has an entry of this bucket. */
+static bool is_in_charge(const candidates *list, int at) {
+  for (int n = 0; n < at; n++)
+    if (bucket_equal(&list->items[n].entry->bucket, &list->items[at].entry->bucket))
+      return false;
+  return true;
+}
+
+static bool same_schedule(const tuned_entry *a, const tuned_entry *b) {
+  return !strcmp(a->family, b->family) && !strcmp(a->schedule, b->schedule);
+}
+
+/* The entry for maxima that are larger than what was measured, as engines declare them: calls such as were measured are
+ * among theirs. The schedule that won all of those; where several did, the one of bucket any, which is not slower than
+ * the default on any of them, but only if it was chosen over calls of these rows alone. */
+static const candidate *all_within(const candidates *list, const spec *s, const bucket *wanted, way *how) {
+  const candidate *largest = NULL, *any = NULL;
+  bool agree = true, speaks = false, mixed = false;
+  for (int n = 0; n < list->count; n++) {
+    const candidate *c = &list->items[n];
+    const bucket *b = &c->entry->bucket;
+    if (!is_in_charge(list, n))
+      continue;
+    if (b->any) {
+      any = c;
+      continue;
+    }
+    mixed = mixed || b->rows != wanted->rows;
+    if (!bucket_admits(wanted, b))
+      continue;
+    speaks = speaks || bucket_speaks_for(s, c->section->gpu.sm_count, wanted, b);
+    agree = agree && (!largest || same_schedule(largest->entry, c->entry));
+    if (!largest || bucket_compare(b, &largest->entry->bucket) > 0)
+      largest = c;
+  }
+  if (!speaks)
+    return NULL;
+  const candidate *found = agree ? largest : mixed ? NULL : any;
+  *how = agree ? WAY_WITHIN : found ? WAY_ALL_WITHIN : WAY_DIVIDED;
+  return found;
 }
 
 /* "b1 q1024 k1024 to b8 q8192 k8192": the least and the greatest of each size among buckets like `wanted`. */
@@ -150,8 +208,7 @@ static void print_range(const candidates *list, const bucket *wanted, char out[R
 }
 
 /* Why no candidate will do. */
-static void explain_miss(const candidates *list, const bucket *wanted, bool within, bool batch_mode,
-                         tuned_choice *out) {
+static void explain_miss(const candidates *list, const bucket *wanted, way how, bool batch_mode, tuned_choice *out) {
   char said[BUCKET_TEXT], range[RANGE_TEXT];
   const char *file = list->items[0].file;
   bucket_print(wanted, said);
@@ -164,7 +221,11 @@ static void explain_miss(const candidates *list, const bucket *wanted, bool with
   else if (wanted->any)
     snprintf(out->reason, TUNED_REASON,
              "built-in default: no maxima of batch, len_q and len_k are declared, and %s has no bucket any", file);
-  else if (within)
+  else if (how == WAY_DIVIDED)
+    snprintf(out->reason, TUNED_REASON,
+             "built-in default: %s has several schedules for calls within %s, and no bucket any for them", file,
+             said);
+  else if (how == WAY_FAR)
     snprintf(out->reason, TUNED_REASON, "built-in default: bucket %s is more than a factor of 4 from all that %s has",
              said, file);
   else
@@ -172,18 +233,21 @@ static void explain_miss(const candidates *list, const bucket *wanted, bool with
              file, range);
 }
 
-static void explain_hit(const candidate *c, const bucket *wanted, tuned_choice *out) {
-  char has[BUCKET_TEXT], said[BUCKET_TEXT], other[BUCKET_TEXT + 24] = "", gpu_name[GPU_NAME + 32] = "";
+static void explain_hit(const candidate *c, const bucket *wanted, way how, tuned_choice *out) {
+  static const char *const words[] = {[WAY_EXACT] = "",
+                                      [WAY_NEAR] = ", the nearest to ",
+                                      [WAY_WITHIN] = ", the largest that was measured of calls within ",
+                                      [WAY_ALL_WITHIN] = ", since several were measured of calls within "};
+  char has[BUCKET_TEXT], said[BUCKET_TEXT] = "", gpu_name[GPU_NAME + 32] = "";
   text gain = {0};
   bucket_print(&c->entry->bucket, has);
-  bucket_print(wanted, said);
-  if (!bucket_equal(wanted, &c->entry->bucket))
-    snprintf(other, sizeof other, ", the nearest to %s", said);
+  if (how != WAY_EXACT)
+    bucket_print(wanted, said);
   if (out->hint)
     snprintf(gpu_name, sizeof gpu_name, " as a hint, measured on %s", c->section->gpu.name);
   text_fixed(&gain, c->entry->default_us / c->entry->us, 2);
-  snprintf(out->reason, TUNED_REASON, "tuned%s, from %s, bucket %s%s, %s times as fast as the default", gpu_name,
-           c->file, has, other, gain.bytes ? gain.bytes : "?");
+  snprintf(out->reason, TUNED_REASON, "tuned%s, from %s, bucket %s%s%s, %s times as fast as the default", gpu_name,
+           c->file, has, words[how], said, gain.bytes ? gain.bytes : "?");
   text_free(&gain);
 }
 
@@ -192,17 +256,19 @@ static void choose_from(const candidates *list, const spec *s, const gen_request
                         tuned_choice *out) {
   const bool batch_mode = s->deterministic == DETERMINISTIC_BATCH;
   const bucket wanted = batch_mode ? (bucket){.any = true} : bucket_of(s, phase, r->batch, r->len_q, r->len_k);
-  const candidate *c = nearest(list, &wanted);
-  const bool within = is_within(list, &wanted);
+  way how;
+  const candidate *c = nearest(list, &wanted, &how);
+  if (!c && !wanted.any)
+    c = all_within(list, s, &wanted, &how);
   out->said = true;
-  if (!c || !(within || bucket_equal(&c->entry->bucket, &wanted))) {
-    explain_miss(list, &wanted, within, batch_mode, out);
+  if (!c) {
+    explain_miss(list, &wanted, how, batch_mode, out);
     return;
   }
   out->entry = c->entry;
   out->section = c->section;
   out->file = c->file;
-  explain_hit(c, &wanted, out);
+  explain_hit(c, &wanted, how, out);
 }
 
 /* Why tables are not asked at all; NULL: they are. */

@@ -106,34 +106,40 @@ static bool ends_with(const char *string, const char *suffix) {
   return length > end && strcmp(string + length - end, suffix) == 0;
 }
 
+static void warn_unread(const qkv_engine *e, const char *path, int error) {
+  engine_log(e, QKV_LOG_WARNING, "%s is not read: %s", path, strerror(error));
+}
+
 static void read_table(const qkv_engine *e, const char *path) {
   char *bytes;
   size_t size;
   const int error = file_read(path, TREE_MAX_BYTES, &bytes, &size);
-  if (error)
-    engine_log(e, QKV_LOG_WARNING, "table %s is not read: %s", path, strerror(error));
-  else
-    append(&e->tuned->texts[TUNED_USER], path, bytes, bytes, size);
+  if (error || !append(&e->tuned->texts[TUNED_USER], path, bytes, bytes, size))
+    warn_unread(e, path, error ? error : ENOMEM);
 }
 
 static int not_hidden(const struct dirent *d) {
   return d->d_name[0] != '.';
 }
 
-/* Every .yaml file of a folder and, `depth` levels down, of those in it, by name. */
+/* Every .yaml file of a folder and, `depth` levels down, of those in it, by name. The budget falls below 0 where more
+ * files are left. */
 static void read_folder(const qkv_engine *e, const char *path, int depth, int *budget) {
   struct dirent **entries = NULL;
   const int count = scandir(path, &entries, not_hidden, alphasort);
-  if (count < 0 && errno != ENOENT)
-    engine_log(e, QKV_LOG_WARNING, "tables in %s are not read: %s", path, strerror(errno));
+  if (count < 0 && errno != ENOENT) /* without the folder there are no tables yet */
+    warn_unread(e, path, errno);
   for (int n = 0; n < count; n++) {
     text full = {0};
     struct stat st;
     text_printf(&full, "%s/%s", path, entries[n]->d_name);
-    if (!full.failed && *budget > 0 && !stat(full.bytes, &st)) {
-      if (S_ISDIR(st.st_mode) && depth > 0)
+    if (full.failed) {
+      warn_unread(e, path, ENOMEM);
+    } else if (*budget >= 0) {
+      const bool known = !stat(full.bytes, &st); /* what is not is said by who reads it */
+      if (known && S_ISDIR(st.st_mode) && depth > 0)
         read_folder(e, full.bytes, depth - 1, budget);
-      else if (S_ISREG(st.st_mode) && ends_with(full.bytes, SUFFIX) && --*budget >= 0)
+      else if (!(known && !S_ISREG(st.st_mode)) && ends_with(full.bytes, SUFFIX) && --*budget >= 0)
         read_table(e, full.bytes);
     }
     text_free(&full);
@@ -152,7 +158,7 @@ static void load_user(const qkv_engine *e) {
   t->texts[TUNED_USER] = NULL;
   if (*t->directory)
     read_folder(e, t->directory, 1, &budget);
-  if (budget <= 0)
+  if (budget < 0)
     engine_log(e, QKV_LOG_WARNING, "%s has more than %d tables; the rest is not read", t->directory, MOST_FILES);
 }
 
@@ -209,12 +215,15 @@ tuned_table *tuned_text_table(const qkv_engine *e, tuned_text *t) {
     return t->table;
   arena *memory = arena_new();
   diags d;
-  t->parsed = true;
-  if (!memory)
-    return NULL;
-  diags_init(&d, memory, t->file, t->bytes, t->size);
-  tuned_parse(t->bytes, t->size, &d, &t->table);
-  tuned_warn(e, &d);
+  tuned_result result = TUNED_NO_MEMORY;
+  if (memory) {
+    diags_init(&d, memory, t->file, t->bytes, t->size);
+    result = tuned_parse(t->bytes, t->size, &d, &t->table);
+    tuned_warn(e, &d);
+  }
+  t->parsed = result != TUNED_NO_MEMORY; /* else who asks next tries again */
+  if (!t->parsed)
+    warn_unread(e, t->file, ENOMEM);
   arena_free(memory);
   return t->table;
 }

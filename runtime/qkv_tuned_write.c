@@ -165,8 +165,12 @@ static const char *check_numbers(const qkv_tuned_entry *e) {
 static const char *check_texts(const qkv_tuned_entry *e) {
   if (!e->phase || (strcmp(e->phase, "prefill") && strcmp(e->phase, "decode")))
     return "needs phase prefill or decode";
-  if (!e->family || !e->schedule || !e->default_schedule)
-    return "needs a family, a schedule and the default one";
+  if (!e->family || !tuned_is_word(e->family))
+    return "needs a family, a word of a-z 0-9 _";
+  if (!e->schedule || !tuned_is_schedule(e->schedule))
+    return "needs a schedule, axis=value,...";
+  if (!e->default_schedule || !tuned_is_schedule(e->default_schedule))
+    return "needs a default_schedule, axis=value,...";
   if (e->workload && !tuned_is_text(e->workload))
     return "has a workload whose name is no text";
   return NULL;
@@ -275,6 +279,8 @@ qkv_status qkv_tuned_bucket(const qkv_spec *s, const char *phase, int64_t batch,
   for (int n = 0; n < 3; n++)
     if (sizes[n] < 0 || sizes[n] > INT32_MAX)
       return error_set(QKV_INVALID_ARGUMENT, "a size is %lld; it must be 0 to 2147483647", (long long)sizes[n]);
+  if (strcmp(phase, "prefill") && strcmp(phase, "decode"))
+    return error_set(QKV_INVALID_ARGUMENT, "there are no buckets of phase '%s', but of prefill and decode", phase);
   const bucket b = bucket_of(s->parsed, phase, batch, len_q, len_k);
   bucket_print(&b, out);
   return QKV_OK;

@@ -37,10 +37,17 @@ def spec_file(heads_q, heads_kv, dim_qk, dim_v, dtype, mask):
     return path
 
 
-def named_spec(name):
-    """The path of a spec of the zoo."""
-    found = sorted(glob.glob(f"specs/**/{name}.yaml", recursive=True))
-    return found[0] if found else sys.exit(f"no spec {name} below specs/: run this in the root of the sources")
+def named_spec(name, workload):
+    """The path of a spec of the zoo; of several of one name that which has the workload."""
+    found = sorted(path for path in glob.glob(f"specs/**/{name}.yaml", recursive=True) if "/tuned/" not in path)
+    if not found:
+        sys.exit(f"no spec {name} below specs/: run this in the root of the sources")
+    if len(found) > 1:
+        having = [path for path in found if f"name: {workload}," in open(path, encoding="utf-8").read()]
+        if len(having) != 1:
+            sys.exit(f"{' and '.join(found)} are both called {name}, and not one of them alone has workload {workload}")
+        found = having
+    return found[0]
 
 
 def measurements(path):
@@ -50,7 +57,7 @@ def measurements(path):
         for row in csv.DictReader(file):
             if "median_seconds" in row: # of qkvc tune --csv
                 if row["median_seconds"] and row["status"] == "ok":
-                    yield {**row, "spec": named_spec(row["spec"]), "seconds": float(row["median_seconds"])}
+                    yield {**row, "spec": named_spec(row["spec"], row["workload"]), "seconds": float(row["median_seconds"])}
             elif "seconds" in row:
                 row.setdefault("phase", "")
                 yield {**row, "seconds": float(row["seconds"])}

@@ -123,6 +123,7 @@ return {
       else
         add(row_warps, {1, 2, 4, 6, 8, 12}, {tile_n = {16, 32, 64}, stages = {2, 3, 4, 5, 6}, blocks = {1, 2, 3},
                                                  together = split.side_by_side(v), split = split.lengths(v)})
+        add(row_warps, {2, 4, 8}, split.kernel_behind{tile_n = {16, 32}, stages = {2, 4}})
       end
     end
     return list

@@ -135,16 +135,19 @@ return {
       add{tile_m = sizes, tile_n = {128}, warpgroups = {1, 2}, stages = {3}}
       add{warpgroups = {3}}
       add{split = split.few_lengths(v)}
-      for _, merge in ipairs(split.merges(v)) do add(merge) end
+      for _, merge in ipairs(split.merges(v, {}, {2, 3, 4, 5})) do add(merge) end
     elseif effort == 1 then
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8},
           together = split.side_by_side(v)}
       add{tile_m = sizes, split = split.lengths(v)}
-      for _, merge in ipairs(split.merges(v, {tile_n = {64, 128}, warpgroups = {1, 2}})) do add(merge) end
+      for _, merge in ipairs(split.merges(v, {tile_n = {64, 128}, warpgroups = {1, 2}}, {2, 3, 4, 5})) do
+        add(merge)
+      end
     else
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8, 10, 12},
           together = split.side_by_side(v), split = split.lengths(v)}
-      for _, merge in ipairs(split.merges(v, {tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}})) do
+      for _, merge in ipairs(split.merges(v, {tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}},
+                                          {2, 3, 4, 5})) do
         add(merge)
       end
     end

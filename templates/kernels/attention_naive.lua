@@ -27,7 +27,7 @@ return {
   resources = function() return {shared_bytes = shared_bytes, threads = threads, registers = 48} end,
 
   cost = function(v)
-    local queries, keys = round_up(workload.len_q, tile), round_up(workload.len_k, tile)
+    local queries, keys = cost.ceil(workload.len_q / tile) * tile, cost.ceil(workload.len_k / tile) * tile
     local pairs = workload.batch * v.heads_q * queries * keys
     local products = 2 * pairs * (v.dim_qk + v.dim_v)
     return {

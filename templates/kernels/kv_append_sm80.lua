@@ -145,7 +145,7 @@ return {
     local resident = s.warps * s.tokens * blocks_of(s) -- warps of an SM
     local spills = math.max(need - REGISTERS_PER_SM // (32 * resident), 0)
     local rounds = ceil_div(m.shares, s.warps) -- of a token's warps
-    local blocks = math.max(ceil_div(tokens, s.tokens), 1)
+    local blocks = math.max(cost.ceil(tokens / s.tokens), 1)
     local idle = rounds * s.warps / m.shares -- warps without a share in the last round
     local at_work = math.min(blocks * s.warps * s.tokens, device.sm_count * resident) / idle
     return {

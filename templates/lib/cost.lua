@@ -3,9 +3,14 @@
 
 local cost = {}
 
--- Seconds that a call takes whatever its size: the start of a kernel; before it, one that sets counters to zero, one
--- that plans. Measured on an H200.
+-- Seconds that a call takes whatever its size: the start of a kernel; before it, a command that sets counters to zero, a
+-- kernel that plans. Measured on an H200. The last two are of a call that plans; those with reuse_plan take neither, but
+-- tickets cost about as much in other ways: without `zeroing` the order of short calls is further off (docs/tried.md).
 cost.start, cost.zeroing, cost.planning = 2.3e-6, 1.0e-6, 3.0e-6
+
+-- Up to a whole, as a real number: sizes of a workload are real numbers, since integers wrap around in their products.
+function cost.ceil(x) return -(-x // 1) end
+local ceil = cost.ceil
 
 local element_bytes = {f16 = 2, bf16 = 2, f32 = 4, e4m3 = 1, e5m2 = 1}
 function cost.bytes(dtype) return element_bytes[dtype] end
@@ -31,7 +36,7 @@ end
 
 -- Time of the fullest SM over the mean, for so many blocks of work: all alike, one after the other on each SM.
 function cost.rounds(items)
-  return math.max(ceil_div(math.ceil(items), device.sm_count) * device.sm_count / math.max(items, 1), 1)
+  return math.max(ceil(ceil(items) / device.sm_count) * device.sm_count / math.max(items, 1), 1)
 end
 
 -- Bytes of q, o and of keys and values, each once.
@@ -46,20 +51,20 @@ function cost.key_bytes(v, tokens) return tokens * (v.dim_qk + v.dim_v) * elemen
 local function shares(s, tiles, slices, tile_n, places)
   local of_tile = slices / math.max(tiles, 1)
   if s.merge > 1 then -- a cluster for each tile; not all SMs have neighbours enough for more than two
-    local clusters = s.merge > 2 and math.floor(0.92 * places / s.merge) or places // s.merge
-    local rounds = math.ceil(tiles / clusters)
-    local share = math.ceil(of_tile / s.merge)
+    local clusters = math.max(s.merge > 2 and math.floor(0.92 * places / s.merge) or places // s.merge, 1)
+    local rounds = ceil(tiles / clusters)
+    local share = ceil(of_tile / s.merge)
     local waves = math.max(share * rounds * places / slices, 1)
     return waves, share * rounds, true, tiles / rounds * s.merge, rounds
   end
   if s.split == 0 then
     local cut = slices > places and tiles % places > 0 or tiles < places and of_tile > 1
-    local share = math.ceil(slices / places)
+    local share = ceil(slices / places)
     local waves = slices <= places and cost.rounds(slices) or share * places / slices
     return waves, share, cut, math.min(slices, places), 1
   end
-  local pieces = tiles * ceil_div(math.ceil(of_tile * tile_n), s.split)
-  local share = math.ceil(pieces / places) * math.min(s.split // tile_n, of_tile)
+  local pieces = tiles * ceil(of_tile * tile_n / s.split)
+  local share = ceil(pieces / places) * math.min(s.split // tile_n, of_tile)
   return cost.rounds(pieces), share, pieces > tiles, math.min(pieces, places), 1
 end
 

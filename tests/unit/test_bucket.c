@@ -2,6 +2,8 @@
  * change its variant's hash, for every row of the format's table. */
 #include "gen_fixture.h"
 
+#include <math.h>
+
 #include "bucket.h"
 #include "gpu.h"
 #include "spec_schema.h"
@@ -162,6 +164,35 @@ static void within(void **state) {
 }
 
 /* ---- GPUs ---- */
+
+/* By sizes: what is admitted stays so when a maximum grows; queries may be four times the op's, nothing else may. */
+static void admission(void **state) {
+  (void)state;
+  spec *s = fixture_spec("qkvc: 1\nname: t\nattention: {heads: {q: 8, kv: 2}, dim: 64}\n");
+  static const int64_t sizes[] = {1, 2, 16, 128, 512, 4096, INT32_MAX};
+  enum { SIZES = sizeof sizes / sizeof sizes[0], CASES = SIZES * SIZES * SIZES };
+  for (int phase = 0; phase < 2; phase++)
+    for (int n = 0; n < CASES * CASES; n += 7) {
+      const int a = n / CASES, b = n % CASES;
+      const int64_t x[3] = {sizes[a % SIZES], sizes[a / SIZES % SIZES], sizes[a / SIZES / SIZES]},
+                    y[3] = {sizes[b % SIZES], sizes[b / SIZES % SIZES], sizes[b / SIZES / SIZES]};
+      const char *word = phase ? "decode" : "prefill";
+      const bucket most = bucket_of(s, word, x[0], x[1], x[2]), measured = bucket_of(s, word, y[0], y[1], y[2]);
+      const bool expected = y[0] <= x[0] && y[2] <= x[2] &&
+                            (phase ? most.rows == measured.rows : y[1] <= 4 * x[1]);
+      const double work = phase ? (double)y[0] * 2 * (double)y[2] / 64 / 8 : (double)y[0] * 8 * (double)y[1] / 128 / 3;
+      const bool speaks = expected && (phase || x[1] <= 4 * y[1]);
+      if (bucket_admits(&most, &measured) != expected)
+        fail_msg("%s: maxima %lld %lld %lld, measured %lld %lld %lld: must be %d", word, (long long)x[0],
+                 (long long)x[1], (long long)x[2], (long long)y[0], (long long)y[1], (long long)y[2], expected);
+      for (int sms = 1; sms < 1000; sms *= 3)
+        if (fabs(work - sms) > 1e-6 * work && /* INT32_MAX is rounded up */
+            bucket_speaks_for(s, sms, &most, &measured) != (speaks && work >= sms))
+          fail_msg("%s on %d SMs: maxima %lld %lld %lld, measured %lld %lld %lld", word, sms, (long long)x[0],
+                   (long long)x[1], (long long)x[2], (long long)y[0], (long long)y[1], (long long)y[2]);
+    }
+  spec_free(s);
+}
 
 static void classes_of_products(void **state) {
   (void)state;
@@ -360,6 +391,7 @@ int main(void) {
                                      cmocka_unit_test(texts_read_back),
                                      cmocka_unit_test(distances),
                                      cmocka_unit_test(within),
+                                     cmocka_unit_test(admission),
                                      cmocka_unit_test(classes_of_products),
                                      cmocka_unit_test(gpus_compare),
                                      cmocka_unit_test(every_field_counts),

@@ -1,4 +1,5 @@
 /* test_candidates.c: qkv_candidates: what it visits, in which order, and what it refuses. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 
 static qkv_engine *engine;
 static qkv_spec *spec;
+static unsigned merges_seen; /* by note_merge, a bit each */
 static const qkv_workload workload = {.size = sizeof workload, .batch = 2, .len_q = 1024, .len_k = 1024};
 
 typedef struct seen {
@@ -21,21 +23,30 @@ typedef struct seen {
   int defaults, families;
   double last;
   char first[256], family[64];
+  char wrong[512]; /* the first fault */
 } seen;
+
+/* What is wrong with a candidate, in words; NULL: nothing. */
+static const char *fault(const qkv_candidate *c, const seen *s) {
+  const double parts[] = {c->tensor, c->exponential, c->shared, c->memory};
+  for (int n = 0; n < 4; n++)
+    if (!(parts[n] >= 0 && parts[n] <= c->seconds))
+      return "a part is less than nothing or more than the whole";
+  return c->size != sizeof *c                      ? "size"
+         : !s->count && !c->is_default             ? "the first is no default"
+         : s->count > 1 && !(c->seconds >= s->last) ? "not in order"
+         : !(c->waves >= 1)                        ? "waves"
+         : !(c->seconds > 0) || isinf(c->seconds)  ? "seconds"
+                                                   : NULL;
+}
 
 static int look(const qkv_candidate *c, void *user) {
   seen *s = user;
-  assert_int_equal(c->size, sizeof *c);
-  if (s->count == 0) {
+  const char *wrong = fault(c, s);
+  if (wrong && !s->wrong[0])
+    snprintf(s->wrong, sizeof s->wrong, "%s %s: %s (%g s)", c->family, c->schedule, wrong, c->seconds);
+  if (s->count == 0)
     snprintf(s->first, sizeof s->first, "%s", c->schedule);
-    assert_true(c->is_default);
-  } else if (s->count > 1) {
-    assert_true(c->seconds >= s->last);
-  }
-  const double parts[] = {c->tensor, c->exponential, c->shared, c->memory};
-  for (int n = 0; n < 4; n++)
-    assert_true(parts[n] >= 0 && parts[n] <= c->seconds);
-  assert_true(c->waves >= 1 && c->seconds > 0);
   s->families += strcmp(s->family, c->family) != 0;
   snprintf(s->family, sizeof s->family, "%s", c->family);
   s->defaults += c->is_default;
@@ -53,6 +64,54 @@ static int open_all(void **state) {
                        &spec) != QKV_OK;
 }
 
+/* A GPU of few SMs, such as a slice of one: not one cluster of 16 finds room. */
+static void few_sms(void **state) {
+  (void)state;
+  const qkv_options emu = {.size = sizeof emu, .device = "emu", .arch = "sm_90a", .cache_dir = ""};
+  const qkv_workload decode = {.size = sizeof decode, .batch = 1, .len_q = 1, .len_k = 4096};
+  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  qkv_engine *small;
+  o.phase = "decode";
+  o.family = "all";
+  assert_int_equal(qkv_open(&emu, &small), QKV_OK);
+  for (int effort = QKV_EFFORT_QUICK; effort <= QKV_EFFORT_DEFAULT; effort++) {
+    seen s = {0};
+    const qkv_status status = qkv_candidates(small, spec, &o, &decode, (qkv_effort)effort, look, &s);
+    if (status != QKV_OK || s.wrong[0])
+      fail_msg("effort %d: %s%s", effort, s.wrong, status ? qkv_last_error(small) : "");
+  }
+  qkv_close(small);
+}
+
+/* Who adds up parts is for a full run to try, of every family that has the choice. */
+static int note_merge(const qkv_candidate *c, void *user) {
+  const char *merge = strstr(c->schedule, "merge=");
+  if (merge && !strcmp(c->family, *(const char **)user))
+    merges_seen |= 1u << atoi(merge + strlen("merge="));
+  return 0;
+}
+
+static void full_runs_try_all_merges(void **state) {
+  (void)state;
+  static const struct {
+    const char *family;
+    unsigned merges; /* a bit each */
+  } cases[] = {{"attention_decode_sm90", 0x10117},
+               {"attention_decode_simt", 0x10117},
+               {"attention_decode_sm80", 3}};
+  const qkv_workload decode = {.size = sizeof decode, .batch = 1, .len_q = 1, .len_k = 8192};
+  for (int n = 0; n < 3; n++) {
+    qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+    const char *family = cases[n].family;
+    o.phase = "decode";
+    o.family = family;
+    merges_seen = 0;
+    if (qkv_candidates(engine, spec, &o, &decode, QKV_EFFORT_FULL, note_merge, &family) != QKV_OK ||
+        merges_seen != cases[n].merges)
+      fail_msg("%s: merges 0x%x, expected 0x%x: %s", family, merges_seen, cases[n].merges, qkv_last_error(engine));
+  }
+}
+
 static int close_all(void **state) {
   (void)state;
   qkv_spec_free(spec);
@@ -66,6 +125,7 @@ static void the_default_then_the_fastest(void **state) {
   for (int effort = QKV_EFFORT_QUICK; effort <= QKV_EFFORT_FULL; effort++) {
     seen s = {0};
     assert_int_equal(qkv_candidates(engine, spec, NULL, &workload, (qkv_effort)effort, look, &s), QKV_OK);
+    assert_string_equal(s.wrong, "");
     assert_true(s.count > before && s.defaults == 1 && s.families == 1);
     before = s.count;
   }
@@ -89,6 +149,8 @@ static void all_families(void **state) {
   o.family = "all";
   assert_int_equal(qkv_candidates(engine, spec, &o, &decode, QKV_EFFORT_QUICK, look, &all), QKV_OK);
   assert_string_equal(own.first, all.first);
+  assert_string_equal(own.wrong, "");
+  assert_string_equal(all.wrong, "");
   assert_true(all.count > own.count);
   assert_int_equal(all.defaults, 6); /* three of decode, two of prefill that can, attention_naive */
 }
@@ -145,28 +207,62 @@ static void refusals(void **state) {
   assert_int_equal(s.count, 0);
 }
 
-/* Nothing to do is no division by it. */
-static void empty_calls(void **state) {
+/* Nothing to do is no division by it, and the most there can be no overflow; what no kernel takes is refused by name. By
+ * every family that can do the spec in the phase. */
+static void ask_extremes(const char *source, const char *arch, const char *phase, int fewest) {
+  static const int64_t sizes[] = {0, 1, (int64_t)1 << 30, INT32_MAX};
+  enum { SIZES = sizeof sizes / sizeof *sizes };
+  qkv_spec *s;
+  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
+  assert_int_equal(qkv_spec_load(engine, source, &s), QKV_OK);
+  o.family = "all";
+  o.phase = phase;
+  o.arch = arch;
+  for (int n = 0; n < SIZES * SIZES * SIZES; n++) {
+    const qkv_workload w = {
+        .size = sizeof w, .batch = sizes[n % SIZES], .len_q = sizes[n / SIZES % SIZES], .len_k = sizes[n / SIZES / SIZES]};
+    const char *refused = w.batch == INT32_MAX   ? "workload.batch is 2147483647; it must"
+                          : w.len_q == INT32_MAX ? "workload.len_q is 2147483647; it must"
+                          : w.len_k == INT32_MAX ? "workload.len_k is 2147483647; it must"
+                                                 : NULL;
+    seen found = {0};
+    const qkv_status status = qkv_candidates(engine, s, &o, &w, QKV_EFFORT_QUICK, look, &found);
+    if (refused ? status != QKV_INVALID_ARGUMENT || !strstr(qkv_last_error(engine), refused)
+                : status != QKV_OK || found.count < fewest || found.wrong[0])
+      fail_msg("%s, %s, %lld x %lld x %lld: status %d, %d candidates, %s%s\n%s", arch, phase, (long long)w.batch,
+               (long long)w.len_q, (long long)w.len_k, (int)status, found.count, found.wrong,
+               status ? qkv_last_error(engine) : "", source);
+  }
+  qkv_spec_free(s);
+}
+
+static void extreme_sizes(void **state) {
   (void)state;
-  static const int64_t sizes[][3] = {{0, 1, 1}, {1, 0, 128}, {1, 128, 0}, {0, 0, 0}, {1, 1, 0}};
-  static const char *const phases[] = {"prefill", "decode"};
-  for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++)
-    for (int p = 0; p < 2; p++) {
-      qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
-      const qkv_workload w = {.size = sizeof w, .batch = sizes[n][0], .len_q = sizes[n][1], .len_k = sizes[n][2]};
-      seen s = {0};
-      o.family = "all";
-      o.phase = phases[p];
-      qkv_status status = qkv_candidates(engine, spec, &o, &w, QKV_EFFORT_QUICK, look, &s);
-      if (status != QKV_OK || s.count < 10)
-        fail_msg("%d x %d x %d, %s: %s", (int)w.batch, (int)w.len_q, (int)w.len_k, o.phase, qkv_last_error(engine));
+  static const char *const sources[] = {
+      "qkvc: 1\nname: t\nattention: {heads: {q: 32, kv: 8}, dim: 128, dtype: bf16, mask: causal}\n",
+      "qkvc: 1\nname: t\nattention: {heads: {q: 9, kv: 9}, dim: 72, dtype: f16}\n",
+      "qkvc: 1\nname: t\nattention: {heads: {q: 71, kv: 1}, dim: 64, dtype: f32, softcap: 30.0,\n"
+      "  mask: causal and q - k < 1024 or causal and k < 4}\n",
+      "qkvc: 1\nname: t\nattention: {heads: {q: 16, kv: 2}, dim: 128, dtype: bf16, align: top_left,\n"
+      "  mask: 'causal and (q - k) % 4 == 0'}\nlayout: {q: ragged, kv: {paged: {page: 16}}}\n"};
+  static const char *const archs[] = {"sm_80", "sm_90a"};
+  for (size_t n = 0; n < sizeof sources / sizeof *sources; n++)
+    for (int a = 0; a < 2; a++) {
+      ask_extremes(sources[n], archs[a], "prefill", 1);
+      ask_extremes(sources[n], archs[a], "decode", 1);
     }
+  ask_extremes(sources[0], "sm_90a", "merge", 1);
+  ask_extremes("qkvc: 1\nname: t\nattention: {heads: {q: 16, kv: 2}, dim: 128, dtype: bf16}\n"
+               "layout: {q: ragged, kv: {paged: {page: 16}}}\nappend: {slots: mapping}\n",
+               "sm_80", "append", 1);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_default_then_the_fastest), cmocka_unit_test(a_visit_stops), cmocka_unit_test(all_families),
-      cmocka_unit_test(what_options_fix_stays),       cmocka_unit_test(refusals),      cmocka_unit_test(empty_calls),
+      cmocka_unit_test(what_options_fix_stays),       cmocka_unit_test(refusals),      cmocka_unit_test(extreme_sizes),
+      cmocka_unit_test(few_sms),
+      cmocka_unit_test(full_runs_try_all_merges),
   };
   return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -252,9 +252,9 @@ static void buckets_decide(void **state) {
   expect_sizes(1, 2048, 1024, A, "b1 q1024 k1024, the nearest to b1 q2048 k1024");
   expect_sizes(2, 2048, 2048, B, "b4 q4096 k4096, the nearest to b2 q2048 k2048"); /* as near: the larger */
   expect_sizes(4, 1024, 2048, B, "the nearest to b4 q1024 k2048");
-  expect_sizes(8, 4096, 4096, NULL, "bucket b8 q4096 k4096 is outside of the tuned range of ");
-  expect_sizes(8, 4096, 4096, NULL, "(b1 q1024 k1024 to b4 q4096 k4096)");
-  expect_sizes(1, 1024, 512, NULL, "is outside of the tuned range");
+  expect_sizes(8, 4096, 4096, NULL, "has several schedules for calls within b8 q4096 k4096, and no bucket any for them");
+  expect_sizes(1, 1024, 512, NULL, "bucket b1 q1024 k512 is outside of the tuned range of ");
+  expect_sizes(1, 1024, 512, NULL, "(b1 q1024 k1024 to b4 q4096 k4096)");
   expect_sizes(1, 0, 1024, NULL, "no maxima of batch, len_q and len_k are declared");
   expect_sizes(1, 8, 1024, NULL, "no table has phase decode of this spec on emu");
   qkv_spec *other = load(SPEC "outputs: [o, lse]\n");
@@ -264,7 +264,7 @@ static void buckets_decide(void **state) {
   expect(engine, other, &declared, NULL, "(it has bucket any alone)");
   qkv_spec_free(other);
   assert_null(strstr(said(), "\n1 "));
-  assert_non_null(strstr(said(), "2 subject: built-in default: bucket b8 q4096 k4096 is outside"));
+  assert_non_null(strstr(said(), "2 subject: built-in default: bucket b1 q1024 k512 is outside"));
 }
 
 static void far_from_all_is_the_default(void **state) {
@@ -291,7 +291,59 @@ static void undeclared_maxima(void **state) {
   expect_sizes(0, 0, 0, B, "bucket any");
   expect_sizes(1, 1024, 0, B, "bucket any");
   expect_sizes(1, 1024, 1024, A, "bucket b1 q1024 k1024");
-  expect_sizes(64, 1024, 1024, NULL, "outside of the tuned range");
+  expect_sizes(64, 1024, 512, NULL, "outside of the tuned range");
+}
+
+/* Maxima are the most that calls have: those that were measured are among them. */
+static void maxima_beyond_what_was_measured(void **state) {
+  (void)state;
+  qkv_tuned_entry entries[] = {entry("prefill", 4, 4096, 4096, A), entry("prefill", 16, 1024, 4096, A),
+                               entry("decode", 16, 1, 8192, D), entry("decode", 16, 4, 8192, D)};
+  write_table(entries, 4);
+  expect_sizes(256, 8192, 131072, A, "bucket b16 q1024 k4096, the largest that was measured of calls within b256 q8192");
+  expect_sizes(8, 1024, 131072, A, "bucket b4 q4096 k4096, the largest"); /* chunks of prompts of 4096 */
+  expect_sizes(256, 65536, 131072, NULL, "outside of the tuned range");    /* more than four times as many */
+  expect_sizes(256, 128, 131072, NULL, "outside of the tuned range");
+  expect_sizes(2, 4096, 4096, NULL, "outside of the tuned range");         /* no such call was measured */
+  expect_sizes(256, 1, 131072, D, "bucket b16 r8 k8192, the largest that was measured of calls within b256 r8 k131072");
+  expect_sizes(256, 8, 131072, NULL, "outside of the tuned range of "); /* 16 rows */
+  expect_sizes(256, 1, 4096, NULL, "outside of the tuned range of ");
+  entries[1].schedule = B; /* several */
+  write_table(entries, 2);
+  expect_sizes(256, 8192, 131072, NULL, "has several schedules for calls within b256 q8192 k131072");
+  expect_sizes(8, 4096, 131072, A, "the largest that was measured of calls within b8 q4096 k131072");
+  const qkv_tuned_entry any[] = {entry("prefill", 0, 0, 0, B), entry("decode", 0, 0, 0, D)};
+  write_table(any, 2);
+  expect_sizes(256, 8192, 131072, B, "bucket any, since several were measured of calls within b256 q8192 k131072");
+}
+
+/* A bucket any that was chosen over other rows, too, says nothing of a tile of these. */
+static void rows_of_bucket_any(void **state) {
+  (void)state;
+  const char *const small = "tile_m=16,tile_n=64,warps=4";
+  const qkv_tuned_entry entries[] = {entry("decode", 16, 1, 8192, D), entry("decode", 64, 1, 2048, small),
+                                     entry("decode", 0, 0, 0, D), entry("decode", 16, 8, 8192, D)};
+  write_table(entries, 3);
+  expect_sizes(256, 1, 131072, D, "bucket any, since several");
+  write_table(entries, 4);
+  expect_sizes(256, 1, 131072, NULL, "has several schedules for calls within b256 r8 k131072");
+}
+
+/* What leaves the GPU idle speaks for itself alone. */
+static void small_calls_do_not_speak_for_large_ones(void **state) {
+  (void)state;
+  qkv_spec *s = load("qkvc: 1\nname: subject\nattention: {heads: {q: 1, kv: 1}, dim: 32, dtype: f16}\n");
+  const qkv_tuned_entry entries[] = {entry("prefill", 1, 1024, 1024, A), entry("decode", 1, 1, 1024, D)};
+  const qkv_build_options prefill = request(2, 1024, 1024), decode = request(2, 1, 1024);
+  need(qkv_tuned_write(engine, s, NULL, entries, 2, NULL));
+  expect(engine, s, &prefill, NULL, "outside of the tuned range"); /* 8 tiles, 4 SMs */
+  expect(engine, s, &decode, NULL, "outside of the tuned range");  /* 16 slices */
+  const qkv_tuned_entry more[] = {entry("prefill", 1, 2048, 1024, A), entry("decode", 1, 1, 2048, D)};
+  const qkv_build_options more_prefill = request(2, 2048, 1024), more_decode = request(2, 1, 2048);
+  need(qkv_tuned_write(engine, s, NULL, more, 2, NULL));
+  expect(engine, s, &more_prefill, A, "bucket b1 q2048 k1024, the largest");
+  expect(engine, s, &more_decode, D, "bucket b1 r1 k2048, the largest");
+  qkv_spec_free(s);
 }
 
 /* Bits of a sequence must not follow the batch; were there a schedule a bucket, they would follow the declared one. */
@@ -531,6 +583,24 @@ static void another_family_can_win(void **state) {
 
 /* ---- Damage ---- */
 
+/* A folder or a file that cannot be read is said, and costs nothing else. Root reads everything, links to nowhere too. */
+static void what_cannot_be_read_is_said(void **state) {
+  (void)state;
+  const qkv_tuned_entry e = entry("prefill", 1, 1024, 1024, A);
+  write_table(&e, 1);
+  assert_int_equal(symlink("/nonexistent/table.yaml", path_of("emu/another.yaml")), 0);
+  write_all_of(path_of("plain_file"), "");
+  qkv_engine *fresh = open_engine(folder), *lost = open_engine(path_of("plain_file"));
+  const qkv_build_options o = request(1, 1024, 1024);
+  text_clear(&logged);
+  expect(fresh, subject, &o, A, "bucket b1");
+  assert_non_null(strstr(said(), "emu/another.yaml is not read: No such file or directory"));
+  expect(lost, subject, &o, NULL, "no table has");
+  assert_non_null(strstr(said(), "/plain_file is not read: Not a directory"));
+  qkv_close(fresh);
+  qkv_close(lost);
+}
+
 static void damaged_entries_are_skipped(void **state) {
   (void)state;
   const qkv_tuned_entry entries[] = {entry("prefill", 1, 1024, 1024, A), entry("prefill", 1, 4096, 4096, B),
@@ -685,11 +755,13 @@ static void tables_have_an_end(void **state) {
 static void bad_entries_are_refused(void **state) {
   (void)state;
   const qkv_tuned_entry good = entry("prefill", 1, 1024, 1024, A);
-  qkv_tuned_entry bad[10];
+  enum { CASES = 13 };
+  qkv_tuned_entry bad[CASES];
   static const char *const words[] = {
       "size",         "prefill or decode",         "family", "low <= seconds", "default_seconds", "no text",
-      "sizes from 1", "has sizes but no workload", "1e-9",   "phase"};
-  for (int n = 0; n < 10; n++)
+      "sizes from 1", "has sizes but no workload", "1e-9",   "phase",         "family",          "schedule",
+      "default_schedule"};
+  for (int n = 0; n < CASES; n++)
     bad[n] = good;
   bad[0].size = 0;
   bad[1].phase = "append";
@@ -701,14 +773,14 @@ static void bad_entries_are_refused(void **state) {
   bad[7].workload = NULL;
   bad[8].low = bad[8].seconds = 1e-12;
   bad[9].phase = NULL;
-  for (int n = 0; n < 10; n++) {
+  bad[10].family = "Attention forward";
+  bad[11].schedule = "tile_m: 64";
+  bad[12].default_schedule = "tile_m";
+  for (int n = 0; n < CASES; n++) {
     if (qkv_tuned_write(engine, subject, NULL, &bad[n], 1, NULL) != QKV_INVALID_ARGUMENT ||
         !strstr(qkv_last_error(NULL), words[n]))
       fail_msg("case %d: '%s' must have '%s'", n, qkv_last_error(NULL), words[n]);
   }
-  qkv_tuned_entry no_schedule = good;
-  no_schedule.schedule = "tile_m: 64"; /* what would not read back */
-  assert_int_equal(qkv_tuned_write(engine, subject, NULL, &no_schedule, 1, NULL), QKV_IO);
   assert_int_equal(qkv_tuned_write(engine, subject, NULL, &good, 1, "no note"), QKV_INVALID_ARGUMENT);
   assert_non_null(strstr(qkv_last_error(NULL), "notes: note 'no note'"));
   assert_int_not_equal(access(path_of("emu/subject.yaml"), F_OK), 0);
@@ -875,6 +947,8 @@ static void buckets_in_words(void **state) {
   }
   assert_int_equal(qkv_tuned_bucket(subject, "prefill", 1, -1, 1, words), QKV_INVALID_ARGUMENT);
   assert_int_equal(qkv_tuned_bucket(subject, "prefill", 1, 1, (int64_t)1 << 31, words), QKV_INVALID_ARGUMENT);
+  assert_int_equal(qkv_tuned_bucket(subject, "append", 1, 1, 1, words), QKV_INVALID_ARGUMENT);
+  assert_non_null(strstr(qkv_last_error(NULL), "phase 'append'"));
   assert_int_equal(qkv_tuned_bucket(NULL, "prefill", 1, 1, 1, words), QKV_INVALID_ARGUMENT);
 }
 
@@ -886,6 +960,9 @@ int main(void) {
                                      TEST(far_from_all_is_the_default),
                                      TEST(rows_are_exact),
                                      TEST(undeclared_maxima),
+                                     TEST(maxima_beyond_what_was_measured),
+                                     TEST(rows_of_bucket_any),
+                                     TEST(small_calls_do_not_speak_for_large_ones),
                                      TEST(batch_invariance_takes_one_schedule),
                                      TEST(request_and_spec_go_first),
                                      TEST(variants_are_found_by_hash),
@@ -897,6 +974,7 @@ int main(void) {
                                      TEST(properties_count),
                                      TEST(schedules_are_checked_here),
                                      TEST(another_family_can_win),
+                                     TEST(what_cannot_be_read_is_said),
                                      TEST(damaged_entries_are_skipped),
                                      TEST(damage_is_kept_beside),
                                      TEST(later_versions_stay),
