@@ -98,6 +98,19 @@ void cli_print_overview(void);
 typedef void cli_writer(FILE *out, const void *data);
 int cli_write_file(const char *path, cli_writer *write, const void *data);
 
+/* ---- Jobs (cli_parallel.c) ---- */
+
+/* Independent jobs 0 to count - 1, begun in this order. */
+typedef struct cli_jobs {
+  int count;
+  void (*run)(void *user, int n);            /* on any thread */
+  void (*step)(void *user, int n, int done); /* before it, one at a time: progress. done: how many are */
+  void *user;
+} cli_jobs;
+/* Runs all of them on up to `threads` threads, at most 64; 0: as many as there are cores. This thread works, too, so
+ * that it goes on when no other can be started. */
+void cli_parallel(const cli_jobs *jobs, int64_t threads);
+
 /* ---- Messages (cli_report.c) ---- */
 
 /* "qkvc: error: ..." on stderr. */

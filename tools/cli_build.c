@@ -1,9 +1,7 @@
 /* cli_build.c: qkvc build: compiles specs for architectures, in parallel, and prints what each kernel needs.
  * One job is one (spec, architecture); jobs run on all cores in any order and are reported in the order given. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "cli_json.h"
@@ -33,8 +31,7 @@ typedef struct job {
 typedef struct work {
   qkv_engine *engine;
   job *jobs;
-  int count, next, done;
-  pthread_mutex_t lock;
+  int count;
 } work;
 
 static char *copy_message(void) {
@@ -45,7 +42,9 @@ static char *copy_message(void) {
   return strndup(message, length);
 }
 
-static void run_job(qkv_engine *engine, job *j) {
+static void run_job(void *user, int n) {
+  qkv_engine *engine = ((work *)user)->engine;
+  job *j = &((work *)user)->jobs[n];
   double start = cli_seconds();
   qkv_spec *spec = NULL;
   qkv_build_options build = cli_kernel_build_options(j->arch);
@@ -64,38 +63,9 @@ static void run_job(qkv_engine *engine, job *j) {
   j->seconds = cli_seconds() - start;
 }
 
-static void *worker(void *user) {
-  work *w = user;
-  for (;;) {
-    pthread_mutex_lock(&w->lock);
-    int n = w->next < w->count ? w->next++ : -1;
-    if (n >= 0)
-      cli_progress("building %d/%d: %s %s", w->done, w->count, w->jobs[n].path, w->jobs[n].arch ? w->jobs[n].arch : "");
-    pthread_mutex_unlock(&w->lock);
-    if (n < 0)
-      return NULL;
-    run_job(w->engine, &w->jobs[n]);
-    pthread_mutex_lock(&w->lock);
-    w->done++;
-    pthread_mutex_unlock(&w->lock);
-  }
-}
-
-/* Runs all jobs; this thread works too, so that it goes on when no thread can be started. */
-static void run_jobs(qkv_engine *engine, job *jobs, int count) {
-  enum { MOST = 64 };
-  work w = {engine, jobs, count, 0, 0, PTHREAD_MUTEX_INITIALIZER};
-  int64_t threads = jobs_limit ? jobs_limit : sysconf(_SC_NPROCESSORS_ONLN);
-  threads = threads > count ? count : threads;
-  threads = threads > MOST ? MOST : threads;
-  pthread_t others[MOST];
-  int started = 0;
-  while (started + 1 < threads && pthread_create(&others[started], NULL, worker, &w) == 0)
-    started++;
-  worker(&w);
-  for (int n = 0; n < started; n++)
-    pthread_join(others[n], NULL);
-  cli_progress_end();
+static void show_step(void *user, int n, int done) {
+  const work *w = user;
+  cli_progress("building %d/%d: %s %s", done, w->count, w->jobs[n].path, w->jobs[n].arch ? w->jobs[n].arch : "");
 }
 
 /* ---- Report ---- */
@@ -290,7 +260,9 @@ static int run(int count, char **arguments) {
       jobs[n].arch = arches[n % narches];
     }
     double start = cli_seconds();
-    run_jobs(engine, jobs, jobs_count);
+    work w = {engine, jobs, jobs_count};
+    cli_parallel(&(cli_jobs){jobs_count, run_job, show_step, &w}, jobs_limit);
+    cli_progress_end();
     code = report(jobs, jobs_count, cli_seconds() - start);
     for (int n = 0; n < jobs_count; n++) {
       free(jobs[n].message);

@@ -3,7 +3,6 @@
  * One job is one (spec, architecture, request); jobs run in any order and are reported in the order given. The pack's
  * bytes do not depend on that order. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -51,8 +50,7 @@ typedef struct work {
   char **paths;
   qkv_spec **specs; /* by argument */
   job *jobs;
-  int count, next, done;
-  pthread_mutex_t lock;
+  int count;
 } work;
 
 /* ---- Jobs ---- */
@@ -117,7 +115,9 @@ static bool add_jobs(work *w, int spec, const char *arch, char **names, int nnam
   return true;
 }
 
-static void run_job(work *w, job *j) {
+static void run_job(void *user, int n) {
+  const work *w = user;
+  job *j = &w->jobs[n];
   j->report.size = sizeof j->report;
   j->status = qkv_bundle_add(w->bundle, w->specs[j->spec], j->arch, &j->limits, &j->report);
   if (j->status == QKV_UNSUPPORTED && j->optional) {
@@ -128,38 +128,10 @@ static void run_job(work *w, job *j) {
     j->message = strdup(qkv_last_error(NULL));
 }
 
-static void *worker(void *user) {
-  work *w = user;
-  for (;;) {
-    pthread_mutex_lock(&w->lock);
-    const int n = w->next < w->count ? w->next++ : -1;
-    if (n >= 0)
-      cli_progress("bundling %d/%d: %s %s", w->done, w->count, w->paths[w->jobs[n].spec],
-                   w->jobs[n].arch ? w->jobs[n].arch : "");
-    pthread_mutex_unlock(&w->lock);
-    if (n < 0)
-      return NULL;
-    run_job(w, &w->jobs[n]);
-    pthread_mutex_lock(&w->lock);
-    w->done++;
-    pthread_mutex_unlock(&w->lock);
-  }
-}
-
-/* This thread works, too, so that it goes on when none can be started. */
-static void run_jobs(work *w) {
-  enum { MOST = 64 };
-  int64_t threads = jobs_limit ? jobs_limit : sysconf(_SC_NPROCESSORS_ONLN);
-  threads = threads > w->count ? w->count : threads;
-  threads = threads > MOST ? MOST : threads;
-  pthread_t others[MOST];
-  int started = 0;
-  while (started + 1 < threads && pthread_create(&others[started], NULL, worker, w) == 0)
-    started++;
-  worker(w);
-  for (int n = 0; n < started; n++)
-    pthread_join(others[n], NULL);
-  cli_progress_end();
+static void show_step(void *user, int n, int done) {
+  const work *w = user;
+  const job *j = &w->jobs[n];
+  cli_progress("bundling %d/%d: %s %s", done, w->count, w->paths[j->spec], j->arch ? j->arch : "");
 }
 
 /* ---- Report ---- */
@@ -193,7 +165,8 @@ static int report(const work *w, double seconds) {
     if (!j->status)
       continue;
     failed++;
-    cli_error("%s%s%s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "", j->message ? j->message : qkv_status_name(j->status));
+    cli_error("%s%s%s: %s", w->paths[j->spec], j->arch ? ", " : "", j->arch ? j->arch : "",
+              j->message ? j->message : qkv_status_name(j->status));
     code = code ? code : cli_exit_code(j->status);
   }
   if (failed)
@@ -257,7 +230,8 @@ static int bundle(work *w, int count, char **arches, int narches, char **names, 
   if (code)
     return code;
   const double start = cli_seconds();
-  run_jobs(w);
+  cli_parallel(&(cli_jobs){w->count, run_job, show_step, w}, jobs_limit);
+  cli_progress_end();
   code = report(w, cli_seconds() - start);
   return code ? code : write_output(w->bundle);
 }
@@ -271,7 +245,6 @@ static void free_work(work *w, int count) {
   free(w->specs);
   qkv_bundle_free(w->bundle);
   qkv_close(w->engine);
-  pthread_mutex_destroy(&w->lock);
 }
 
 static int run(int count, char **arguments) {
@@ -281,7 +254,6 @@ static int run(int count, char **arguments) {
   const int nnames = phase_text ? cli_split(phase_text, names, MOST_PHASES) : 0;
   work w = {.paths = arguments};
   int code = EXIT_OK;
-  pthread_mutex_init(&w.lock, NULL);
   if (!output) {
     cli_error("--output says where the pack goes");
     code = EXIT_USAGE;

@@ -1,6 +1,5 @@
 /* tune_compile.c: the kernels of a group, compiled in threads of the tuner into the cache, where the worker finds them.
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +14,7 @@ typedef struct pool {
   tune_group *group;
   double deadline;
   int *order; /* of candidates, NAIVE among them: what cannot be done without first */
-  int count, needed, next, done;
-  pthread_mutex_t lock;
+  int count, needed;
 } pool;
 
 /* The first line of the thread's message. */
@@ -79,7 +77,8 @@ static void compile_naive(const pool *p) {
   qkv_string_free(report.advisories);
 }
 
-static void compile_nth(pool *p, int n) {
+static void compile_nth(void *user, int n) {
+  const pool *p = user;
   const int candidate = p->order[n];
   if (candidate == NAIVE)
     compile_naive(p);
@@ -89,21 +88,10 @@ static void compile_nth(pool *p, int n) {
     compile_one(p, &p->group->candidates[candidate]);
 }
 
-static void *compile_some(void *user) {
-  pool *p = user;
-  for (;;) {
-    pthread_mutex_lock(&p->lock);
-    const int n = p->next < p->count ? p->next++ : -1;
-    if (n >= 0)
-      report_step(p->group, "compiling", p->done, p->count, 0.4 * p->done / p->count);
-    pthread_mutex_unlock(&p->lock);
-    if (n < 0)
-      return NULL;
-    compile_nth(p, n);
-    pthread_mutex_lock(&p->lock);
-    p->done++;
-    pthread_mutex_unlock(&p->lock);
-  }
+static void show_step(void *user, int n, int done) {
+  const pool *p = user;
+  (void)n;
+  report_step(p->group, "compiling", done, p->count, 0.4 * done / p->count);
 }
 
 /* Defaults and incumbents first, for without them there is nothing to compare with. */
@@ -132,10 +120,7 @@ static void keep_needed(tune_group *g) {
 }
 
 void compile_candidates(qkv_engine *engine, tune_group *g, const tune_settings *s, double deadline) {
-  enum { MOST = 64 };
-  pool p = {.engine = engine, .group = g, .deadline = deadline, .lock = PTHREAD_MUTEX_INITIALIZER};
-  pthread_t others[MOST];
-  int started = 0;
+  pool p = {.engine = engine, .group = g, .deadline = deadline};
   p.order = calloc((size_t)g->count + 1, sizeof *p.order);
   if (!p.order || qkv_spec_load(engine, g->path, &p.spec) != QKV_OK) {
     for (int n = 0; n < g->count; n++)
@@ -144,12 +129,7 @@ void compile_candidates(qkv_engine *engine, tune_group *g, const tune_settings *
     return;
   }
   put_in_order(&p, s);
-  while (started + 1 < s->jobs && started < MOST - 1 && started + 1 < p.count &&
-         pthread_create(&others[started], NULL, compile_some, &p) == 0)
-    started++;
-  compile_some(&p);
-  for (int n = 0; n < started; n++)
-    pthread_join(others[n], NULL);
+  cli_parallel(&(cli_jobs){p.count, compile_nth, show_step, &p}, s->jobs);
   keep_needed(g);
   qkv_spec_free(p.spec);
   free(p.order);
