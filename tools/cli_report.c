@@ -33,6 +33,22 @@ void cli_progress(const char *format, ...) {
   progress_shown = true;
 }
 
+static bool is_control(char c) {
+  return ((unsigned char)c < 0x20 && c != '\n' && c != '\t') || c == 0x7F;
+}
+
+/* Text that may quote a file: control characters, which a terminal would obey, are shown as '?'. */
+static void print_plain(const char *format, va_list arguments) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&text, &size);
+  vfprintf(out ? out : stderr, format, arguments); /* "out of memory" is said all the same */
+  if (out && fclose(out) == 0)
+    for (const char *s = text; *s; s++)
+      fputc(is_control(*s) ? '?' : *s, stderr);
+  free(text);
+}
+
 static void say(const char *kind, const char *colour, const char *format, va_list arguments) {
   fflush(stdout); /* keep the order when both go to one terminal or file */
   cli_progress_end();
@@ -40,7 +56,7 @@ static void say(const char *kind, const char *colour, const char *format, va_lis
     fprintf(stderr, "qkvc: \033[%sm%s:\033[0m ", colour, kind);
   else
     fprintf(stderr, "qkvc: %s: ", kind);
-  vfprintf(stderr, format, arguments);
+  print_plain(format, arguments);
   fputc('\n', stderr);
 }
 

@@ -44,8 +44,8 @@ const char report_style[] =
     "details{margin:.5rem 0;font-size:.85rem}summary{cursor:pointer;color:var(--muted)}"
     ".scroll{overflow:auto;max-height:28rem}table{border-collapse:collapse;font-size:.85rem;margin:.4rem 0}"
     "caption{text-align:left;color:var(--muted);padding:.2rem 0}th,td{padding:.2rem .7rem .2rem 0;text-align:right;"
-    "border-bottom:1px solid var(--grid);white-space:nowrap}th{font-weight:600}td.t,td.w,th.t{text-align:left}td{"
-    "font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:14rem}\n"
+    "border-bottom:1px solid var(--grid);white-space:nowrap}th{font-weight:600;white-space:normal;vertical-align:bottom}td.t,td.w,th.t{text-align:left}td{"
+    "font-variant-numeric:tabular-nums}td.w{white-space:normal;overflow-wrap:anywhere;min-width:12rem}\n"
     "@media print{body{max-width:none;font-size:11px}details::details-content{content-visibility:visible;"
     "display:block}.scroll{max-height:none;overflow:visible}nav{display:none}table{font-size:8.5px}th,td{white-space:"
     "normal}h2{break-after:avoid}}\n";

@@ -333,6 +333,13 @@ def test_errors_name_the_place(qkvc, tmp_path, text, says):
     assert not (tmp_path / "page.html").exists()
 
 
+def test_messages_command_no_terminal(qkvc, tmp_path):
+    """What a file holds reaches a terminal as text: no escape sequences, no other control characters."""
+    path = write(tmp_path, "f.csv", "workload,median_us\nw,\x1b]0;title\x07\x1b[2J\n")
+    result = qkvc("report", path, code=2)
+    assert "column 'median_us': '?]0;title??[2J' is not a number" in result.err, result
+
+
 def test_options(qkvc, tmp_path):
     path = write(tmp_path, "f.csv", "workload,median_us\nw,1\n")
     assert "--peak and --bandwidth take numbers above 0" in qkvc("report", path, "--peak", 0, code=2).err
