@@ -103,7 +103,8 @@ typedef enum way {
   WAY_ALL_WITHIN, /* bucket any: several schedules won there */
   WAY_OUTSIDE,    /* none: nothing was measured that speaks for the maxima */
   WAY_FAR,        /* none, though the maxima lie between what was measured */
-  WAY_DIVIDED     /* none: several schedules won, and none for all */
+  WAY_DIVIDED,    /* none: several schedules won, and none for all */
+  WAY_CROWDED     /* none: calls of one sequence, which the maxima allow as well, were not measured */
 } way;
 
 /* Whether the bucket lies between measured ones. */
@@ -151,10 +152,12 @@ static bool same_schedule(const tuned_entry *a, const tuned_entry *b) {
 
 /* The entry for maxima that are larger than what was measured, as engines declare them: calls such as were measured are
  * among theirs. The schedule that won all of those; where several did, the one of bucket any, which is not slower than
- * the default on any of them, but only if it was chosen over calls of these rows alone. */
+ * the default on any of them, but only if it was chosen over calls of these rows alone. In decode one of them must be of
+ * one sequence: what is a third faster for 64, such as whole sequences by a block each, can take ten times as long for
+ * one. */
 static const candidate *all_within(const candidates *list, const spec *s, const bucket *wanted, way *how) {
   const candidate *largest = NULL, *any = NULL;
-  bool agree = true, speaks = false, mixed = false;
+  bool agree = true, speaks = false, mixed = false, single = !wanted->decode;
   for (int n = 0; n < list->count; n++) {
     const candidate *c = &list->items[n];
     const bucket *b = &c->entry->bucket;
@@ -168,12 +171,17 @@ static const candidate *all_within(const candidates *list, const spec *s, const 
     if (!bucket_admits(wanted, b))
       continue;
     speaks = speaks || bucket_speaks_for(s, c->section->gpu.sm_count, wanted, b);
+    single = single || b->batch == 0;
     agree = agree && (!largest || same_schedule(largest->entry, c->entry));
     if (!largest || bucket_compare(b, &largest->entry->bucket) > 0)
       largest = c;
   }
   if (!speaks)
     return NULL;
+  if (!single) {
+    *how = WAY_CROWDED;
+    return NULL;
+  }
   const candidate *found = agree ? largest : mixed ? NULL : any;
   *how = agree ? WAY_WITHIN : found ? WAY_ALL_WITHIN : WAY_DIVIDED;
   return found;
@@ -225,6 +233,9 @@ static void explain_miss(const candidates *list, const bucket *wanted, way how, 
     snprintf(out->reason, TUNED_REASON,
              "built-in default: %s has several schedules for calls within %s, and no bucket any for them", file,
              said);
+  else if (how == WAY_CROWDED)
+    snprintf(out->reason, TUNED_REASON,
+             "built-in default: calls within %s may be of one sequence, of which %s has none", said, file);
   else if (how == WAY_FAR)
     snprintf(out->reason, TUNED_REASON, "built-in default: bucket %s is more than a factor of 4 from all that %s has",
              said, file);

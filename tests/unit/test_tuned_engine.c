@@ -299,12 +299,15 @@ static void maxima_beyond_what_was_measured(void **state) {
   (void)state;
   qkv_tuned_entry entries[] = {entry("prefill", 4, 4096, 4096, A), entry("prefill", 16, 1024, 4096, A),
                                entry("decode", 16, 1, 8192, D), entry("decode", 16, 4, 8192, D)};
+  const qkv_tuned_entry single = entry("decode", 1, 1, 8192, D);
   write_table(entries, 4);
   expect_sizes(256, 8192, 131072, A, "bucket b16 q1024 k4096, the largest that was measured of calls within b256 q8192");
   expect_sizes(8, 1024, 131072, A, "bucket b4 q4096 k4096, the largest"); /* chunks of prompts of 4096 */
   expect_sizes(256, 65536, 131072, NULL, "outside of the tuned range");    /* more than four times as many */
   expect_sizes(256, 128, 131072, NULL, "outside of the tuned range");
   expect_sizes(2, 4096, 4096, NULL, "outside of the tuned range");         /* no such call was measured */
+  expect_sizes(256, 1, 131072, NULL, "calls within b256 r8 k131072 may be of one sequence, of which ");
+  write_table(&single, 1);
   expect_sizes(256, 1, 131072, D, "bucket b16 r8 k8192, the largest that was measured of calls within b256 r8 k131072");
   expect_sizes(256, 8, 131072, NULL, "outside of the tuned range of "); /* 16 rows */
   expect_sizes(256, 1, 4096, NULL, "outside of the tuned range of ");
@@ -321,7 +324,7 @@ static void maxima_beyond_what_was_measured(void **state) {
 static void rows_of_bucket_any(void **state) {
   (void)state;
   const char *const small = "tile_m=16,tile_n=64,warps=4";
-  const qkv_tuned_entry entries[] = {entry("decode", 16, 1, 8192, D), entry("decode", 64, 1, 2048, small),
+  const qkv_tuned_entry entries[] = {entry("decode", 16, 1, 8192, D), entry("decode", 1, 1, 2048, small),
                                      entry("decode", 0, 0, 0, D), entry("decode", 16, 8, 8192, D)};
   write_table(entries, 3);
   expect_sizes(256, 1, 131072, D, "bucket any, since several");
@@ -684,7 +687,7 @@ static void folders_that_cannot_be_written(void **state) {
   other = open_engine(path_of("file")); /* nor read */
   need(qkv_tuned_find(other, subject, NULL, NULL, &found, NULL));
   assert_int_equal(found, 0);
-  assert_non_null(strstr(said(), "/file are not read: Not a directory"));
+  assert_non_null(strstr(said(), "/file is not read: Not a directory"));
   qkv_close(other);
   need(qkv_tuned_write(engine, subject, NULL, NULL, 0, NULL)); /* makes the folder and nothing else */
   assert_int_equal(strangers(), 0);

@@ -76,13 +76,14 @@ static void of_one_model(void **state) {
   static const int64_t small[3] = {1, 512, 512}, few_keys[3] = {256, 8192, 1024};
   expect("llama3_8b", false, typical,
          "bucket b4 q4096 k4096, the largest that was measured of calls within b256 q8192 k131072");
-  expect("llama3_8b", true, typical, "bucket b32 r8 k4096, the largest that was measured of calls within b256 r8");
+  expect("llama3_8b", true, typical, "built-in default: calls within b256 r8 k131072 may be of one sequence");
   expect("serving/llama3_8b", false, typical, "bucket b1 q32768 k32768, the largest that was measured of calls within");
-  expect("serving/llama3_8b", true, typical, "bucket b16 r8 k32768, the largest that was measured of calls within");
+  expect("serving/llama3_8b", true, typical, "may be of one sequence");
+  expect("serving/grok_1", true, typical, "bucket b32 r8 k8192, the largest that was measured of calls within b256 r8");
   expect("serving/falcon3_7b", true, typical, "bucket any, since several were measured of calls within b256 r8");
   /* What is smaller than all that was measured is not like it. */
   expect("llama3_8b", false, small, "built-in default: bucket b1 q512 k512 is outside of the tuned range");
-  expect("llama3_8b", true, few_keys, "built-in default: bucket b256 r8 k1024 is outside of the tuned range");
+  expect("serving/grok_1", true, few_keys, "built-in default: bucket b256 r8 k1024 is outside of the tuned range");
 }
 
 typedef struct tally {
@@ -110,7 +111,8 @@ static void of_the_zoo(void **state) {
       const tuned_choice c = ask(s, decode, typical[0], typical[1], typical[2]);
       tallies[decode].known++;
       tallies[decode].taken += c.entry != NULL;
-      if (!c.entry && !strstr(c.reason, "several schedules") && !strstr(c.reason, "outside of the tuned range"))
+      if (!c.entry && !strstr(c.reason, "several schedules") && !strstr(c.reason, "outside of the tuned range") &&
+          !strstr(c.reason, "may be of one sequence"))
         fail_msg("%s: %s", found.gl_pathv[n], c.reason);
     }
     qkv_spec_free(s);
@@ -118,22 +120,23 @@ static void of_the_zoo(void **state) {
   globfree(&found);
   print_message("prefill %d of %d, decode %d of %d\n", tallies[0].taken, tallies[0].known, tallies[1].taken,
                 tallies[1].known);
-  for (int p = 0; p < 2; p++)
-    assert_true(tallies[p].known > 40 && tallies[p].taken * 10 >= tallies[p].known * 8);
+  assert_true(tallies[0].known > 40 && tallies[0].taken * 10 >= tallies[0].known * 8);
+  assert_true(tallies[1].taken > 20);
 }
 
 /* A larger maximum never turns what a table says into silence: calls that were measured stay among the op's. */
 static void larger_maxima_know_no_less(void **state) {
   (void)state;
-  qkv_spec *s = load(QKV_SOURCE_DIR "/specs/llama3_8b.yaml");
+  qkv_spec *specs[] = {load(QKV_SOURCE_DIR "/specs/llama3_8b.yaml"), load(QKV_SOURCE_DIR "/specs/serving/grok_1.yaml")};
   for (int decode = 0; decode < 2; decode++)
     for (int batch = 5; batch <= 30; batch++)
       for (int len_k = 14; len_k <= 30; len_k++) {
-        const tuned_choice c = ask(s, decode, (int64_t)1 << batch, 8192, (int64_t)1 << len_k);
+        const tuned_choice c = ask(specs[decode], decode, (int64_t)1 << batch, 8192, (int64_t)1 << len_k);
         if (!c.entry)
           fail_msg("decode %d, batch 2^%d, len_k 2^%d: %s", decode, batch, len_k, c.reason);
       }
-  qkv_spec_free(s);
+  qkv_spec_free(specs[0]);
+  qkv_spec_free(specs[1]);
 }
 
 int main(void) {
