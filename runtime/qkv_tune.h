@@ -42,7 +42,7 @@ typedef struct qkv_tuned_entry {
   size_t size;
   const char *phase;             /* "prefill" or "decode" */
   const char *family, *schedule;
-  const char *workload;          /* its name; NULL: the best over all workloads of the phase, for maxima that are not declared */
+  const char *workload;          /* its name; NULL: the best over all workloads of the phase (bucket any) */
   int64_t batch, len_q, len_k;   /* as measured; they decide the bucket. 0 where workload is NULL */
   double seconds, low, high;     /* median; 10th and 90th percentile */
   const char *default_schedule;  /* what the family would have taken by itself */
