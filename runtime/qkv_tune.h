@@ -29,8 +29,8 @@ typedef struct qkv_candidate {
  * phase, fixed axes and maxima as for qkv_build; family "all" means every one that can do the spec in the phase, each
  * with its default, that of dispatch's choice first; with opt->schedule, whose axes are of one family, it means
  * dispatch's choice alone. The workload says what is expected of them (its len_q and len_k are lengths of every
- * sequence). A nonzero return stops. Needs no GPU: an engine without one, or for another architecture, models the
- * architecture's flagship. */
+ * sequence; each size 0 to 2^30, else QKV_INVALID_ARGUMENT names it). A nonzero return stops. Needs no GPU: an engine
+ * without one, or for another architecture, models the architecture's flagship. */
 QKV_API qkv_status qkv_candidates(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
                                   const qkv_workload *workload, qkv_effort effort,
                                   int (*visit)(const qkv_candidate *candidate, void *user), void *user);
