@@ -29,8 +29,8 @@ typedef struct qkv_candidate {
  * phase, fixed axes and maxima as for qkv_build; family "all" means every one that can do the spec in the phase, each
  * with its default, that of dispatch's choice first; with opt->schedule, whose axes are of one family, it means
  * dispatch's choice alone. The workload says what is expected of them (its len_q and len_k are lengths of every
- * sequence). A nonzero return stops. Needs no GPU: an engine without one, or for another architecture, models the
- * architecture's flagship. */
+ * sequence; each size 0 to 2^30, else QKV_INVALID_ARGUMENT names it). A nonzero return stops. Needs no GPU: an engine
+ * without one, or for another architecture, models the architecture's flagship. */
 QKV_API qkv_status qkv_candidates(qkv_engine *engine, const qkv_spec *spec, const qkv_build_options *opt,
                                   const qkv_workload *workload, qkv_effort effort,
                                   int (*visit)(const qkv_candidate *candidate, void *user), void *user);
@@ -42,7 +42,7 @@ typedef struct qkv_tuned_entry {
   size_t size;
   const char *phase;             /* "prefill" or "decode" */
   const char *family, *schedule;
-  const char *workload;          /* its name; NULL: the best over all workloads of the phase, for maxima that are not declared */
+  const char *workload;          /* its name; NULL: the best over all workloads of the phase (bucket any) */
   int64_t batch, len_q, len_k;   /* as measured; they decide the bucket. 0 where workload is NULL */
   double seconds, low, high;     /* median; 10th and 90th percentile */
   const char *default_schedule;  /* what the family would have taken by itself */

@@ -145,10 +145,6 @@ static int run(int count, char **arguments) {
   }
   if (action == CHECK || action == MERGE)
     return action == CHECK ? check(count - 1, arguments + 1) : merge(count - 1, arguments + 1);
-  if (action == PATH && count > 1) {
-    cli_error("tuned path takes no arguments, not '%s'", arguments[1]);
-    return EXIT_USAGE;
-  }
   qkv_engine *engine = NULL;
   qkv_status status = cli_open("none", &engine);
   if (status)

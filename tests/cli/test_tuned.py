@@ -58,7 +58,6 @@ def tables(fresh, variant):
 def test_path(fresh, tmp_path):
     assert fresh("tuned", "path").out.strip() == str(fresh.cache / "tuned")
     assert fresh("tuned", "path", "--tuned-dir", tmp_path / "x").out.strip() == str(tmp_path / "x")
-    assert "takes no arguments, not 'x'" in fresh("tuned", "path", "x", code=2).err
     assert fresh("tuned", "path", env={"QKV_TUNED_DIR": tmp_path / "y"}).out.strip() == str(tmp_path / "y")
 
 
