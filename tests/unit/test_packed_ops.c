@@ -513,7 +513,7 @@ static void test_packs_say_what_tables_say(void **state) {
   qkv_engine *e = open_tuned(path_of("empty"), path);
   schedule_of(e, dense, &maxima, 0);
   assert_non_null(strstr(log_text, "dense: tuned, from "));
-  beyond.len_k = 1 << 24;
+  beyond.len_k = 1; /* fewer than all that was measured */
   assert_string_equal(schedule_of(e, dense, &beyond, 0), entry.default_schedule);
   assert_non_null(strstr(log_text, "is outside of the tuned range of "));
   qkv_close(e);
