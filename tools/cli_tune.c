@@ -13,7 +13,7 @@
 static int quick, full, as_json, dry_run, resume;
 static const char *budget_text, *phase, *shard_text, *directory, *journal_file, *csv_file;
 static cli_list workloads, params;
-static double time_limit;
+static double time_limit, compile_limit;
 static int64_t jobs;
 
 static const cli_option options[] = {
@@ -28,6 +28,7 @@ static const cli_option options[] = {
     {"shard", 0, CLI_TEXT, &shard_text, "I/N", "the I-th of N parts of the work; tables go to DIR/shard-I-of-N"},
     {"csv", 0, CLI_TEXT, &csv_file, "FILE", "every candidate's times"},
     {"time-limit", 0, CLI_REAL, &time_limit, "S", "for one answer of the worker; default 30, on the emulator 120"},
+    {"compile-limit", 0, CLI_REAL, &compile_limit, "S", "for the compiling of one candidate; default 120"},
     {"jobs", 'j', CLI_COUNT, &jobs, "N", "compile N kernels at once; default: the number of cores"},
     {"param", 'p', CLI_LIST, &params, "NAME=X", "value of a scalar parameter of the specs"},
     {"emu-seed", 0, CLI_SEED, &cli_global.emu_seed, "N", "order of asynchronous work on the emulator"},
@@ -45,7 +46,8 @@ typedef struct session {
   tune_settings settings;
   tune_plan plan;
   tune_client *client;
-  qkv_engine *engine; /* compiles and loads specs; never the device of the worker */
+  tune_builders *builders;
+  qkv_engine *engine; /* loads specs; never the device of the worker */
   tune_journal *journal;
   FILE *csv;
   char *tables; /* directory of the tables, NULL: the user's */
@@ -105,6 +107,9 @@ static int read_settings(tune_settings *s) {
     return usage("--phase takes prefill or decode, not '%s'", phase);
   if (time_limit < 0)
     return usage("--time-limit takes seconds, from 0 up%s", "");
+  if (compile_limit < 0)
+    return usage("--compile-limit takes seconds, from 0 up%s", "");
+  s->compile_limit = compile_limit > 0 ? compile_limit : 120;
   s->effort = quick ? QKV_EFFORT_QUICK : full ? QKV_EFFORT_FULL : QKV_EFFORT_DEFAULT;
   s->amount = amounts[s->effort];
   s->params = params;
@@ -311,7 +316,7 @@ static int tune_group_of(session *s, int n) {
     snprintf(g->outcome, sizeof g->outcome, "no candidates");
     return code;
   }
-  compile_candidates(s->engine, g, &s->settings, deadline > 0 ? start + 0.5 * (deadline - start) : 0);
+  compile_candidates(s->builders, s->client, g, &s->settings, deadline > 0 ? start + 0.5 * (deadline - start) : 0);
   search_group(g, s->client, &s->settings, deadline);
   g->seconds = cli_seconds() - start;
   cli_progress_end();
@@ -356,15 +361,19 @@ static int run_dry(session *s) {
   return code;
 }
 
-/* The engine that compiles what the worker runs, without touching its device. */
-static int open_compiler(session *s) {
+/* What compiles for the worker's device without touching it. */
+static int open_compilers(session *s) {
   const tune_device *d = client_device(s->client);
+  const char *device = !strcmp(d->kind, "emu") ? "emu" : "none";
   if (!strcmp(d->kind, "none") && !dry_run)
     return usage("device none compiles but runs nothing; choose cuda or emu, or --dry-run%s", "");
   cli_global.arch = d->arch;
-  qkv_options o = cli_engine_options(!strcmp(d->kind, "emu") ? "emu" : "none");
+  qkv_options o = cli_engine_options(device);
   qkv_status status = qkv_open(&o, &s->engine);
-  return status ? cli_fail(NULL, status) : EXIT_OK;
+  if (status)
+    return cli_fail(NULL, status);
+  s->builders = builders_open(s->settings.jobs, device, &params);
+  return s->builders ? EXIT_OK : EXIT_FAILED;
 }
 
 /* The exit code, with what became of the CSV file. */
@@ -385,7 +394,7 @@ static int run(int count, char **arguments) {
     code = client_open(s.tables, &params, &s.client);
   if (!code) {
     adapt_settings(&s.settings, client_device(s.client));
-    code = open_compiler(&s);
+    code = open_compilers(&s);
   }
   if (!code)
     code = plan_make(s.engine, arguments, count, &s.settings, &s.plan);
@@ -395,6 +404,7 @@ static int run(int count, char **arguments) {
     use_journal(&s);
     code = run_all(&s);
   }
+  builders_close(s.builders);
   client_close(s.client);
   plan_free(&s.plan);
   qkv_close(s.engine);
@@ -411,7 +421,7 @@ const cli_command cli_tune_command = {
     "For each phase of each spec: the schedules that a model of the device expects most of are compiled in parallel,\n"
     "checked against the reference, and timed on the spec's workloads, in turns, by a worker process. A candidate "
     "that\n"
-    "does not compile, is wrong, crashes or hangs costs itself and a line in the journal. The schedule in use stays\n"
+    "does not compile, breaks the compiler, is wrong, crashes or hangs costs itself and a line in the journal. The schedule in use stays\n"
     "unless another one is faster by more than the noise. qkv_prepare takes what the tables have (docs/tuning.md).\n"
     "A run that was killed goes on with --resume. Several GPUs: --shard 1/4 and so on, then qkvc tuned merge.",
     options,

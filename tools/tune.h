@@ -7,6 +7,7 @@
 
 #include "cli.h"
 #include "qkv_tune.h"
+#include "tune_builders.h"
 #include "tune_client.h"
 
 extern const cli_command tune_worker_command; /* in no list of commands: tuners start it */
@@ -25,11 +26,12 @@ typedef struct tune_settings {
   qkv_effort effort;
   tune_amount amount;
   cli_list params, workloads;
-  const char *phase; /* NULL: all */
-  double limit;      /* seconds for one answer of the worker */
-  double deadline;   /* cli_seconds() at which the run ends; 0: none */
-  int jobs;          /* compilers at once */
-  int shard, shards; /* groups g with g % shards == shard */
+  const char *phase;    /* NULL: all */
+  double limit;         /* seconds for one answer of the worker */
+  double compile_limit; /* the same for the compiling of a candidate */
+  double deadline;      /* cli_seconds() at which the run ends; 0: none */
+  int jobs;             /* compilers at once */
+  int shard, shards;    /* groups g with g % shards == shard */
   bool emulated;
 } tune_settings;
 
@@ -54,7 +56,7 @@ typedef struct tune_candidate {
   char *family, *schedule;
   char key[33];    /* of the compiled kernel; names its source */
   char status[16]; /* "" as long as it is in the race; "compile", "rejected", "wrong", "error", "fault", "timeout",
-                      "crashed", "skipped": why it is not; the rest as in answers */
+                      "crashed", "failed", "skipped": why it is not; the rest as in answers */
   char *reason;    /* NULL: none */
   int registers, spills;
   tune_timing on[TUNE_WORKLOADS];
@@ -112,9 +114,13 @@ double plan_seconds(const tune_group *g, const tune_settings *settings);
 
 /* ---- tune_compile.c ---- */
 
-/* Compiles all candidates that are in the race, in threads; drops those that do not compile or whose compiler tells of
- * lost speed. Stops starting when `deadline` has passed (0: never): the rest is dropped as skipped. */
-void compile_candidates(qkv_engine *engine, tune_group *g, const tune_settings *settings, double deadline);
+/* Compiles all candidates that are in the race; drops those that do not compile, whose compiler crashes or takes too
+ * long, or tells of lost speed. Stops starting when `deadline` has passed (0: never): the rest is dropped as skipped.
+ */
+void compile_candidates(tune_builders *builders, const tune_client *client, tune_group *g,
+                        const tune_settings *settings, double deadline);
+/* The name under which the journal says why a candidate was not compiled. */
+void compile_name(const tune_group *g, const tune_candidate *c, char *out, size_t size);
 
 /* ---- tune_search.c ---- */
 

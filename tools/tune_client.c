@@ -1,30 +1,17 @@
-/* tune_client.c: see tune_client.h. The worker is this program started anew (/proc/self/exe), so that it has no state
- * of the tuner's, and dies with it. */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+/* tune_client.c: see tune_client.h. */
 #include "tune_client.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-/* Seconds in which a worker opens its device. */
-#define START_LIMIT 120.0
+#include "tune_process.h"
 
 struct tune_client {
   char *tables;
   cli_list params;
-  pid_t pid; /* 0: none */
-  int to, from;
-  char *buffer; /* what was read and is no whole line yet */
-  size_t filled, capacity;
+  tune_process process;
   tune_device device;
   int started;
   bool lost; /* no worker can be started any more */
@@ -37,190 +24,33 @@ bool answer_is(const record *answer, const char *status) {
   return text && !strcmp(text, status);
 }
 
-/* ---- The process ---- */
-
-/* Replaces this child by the worker. */
-static void become_worker(const tune_client *c, pid_t parent, const int to[2], const int from[2]) {
-  enum { WORDS = 2 * CLI_LIST_MAX + 24 };
-  const char *words[WORDS];
-  int n = 0;
-  const struct {
-    const char *option, *value;
-  } globals[] = {{"--device", cli_global.device},
-                 {"--arch", cli_global.arch},
-                 {"--cache-dir", cli_global.cache_dir},
-                 {"--template-path", cli_global.template_path}};
-  char seed[32];
-  words[n++] = "qkvc";
-  words[n++] = "tune-worker";
-  for (size_t g = 0; g < sizeof globals / sizeof *globals; g++)
-    if (globals[g].value) {
-      words[n++] = globals[g].option;
-      words[n++] = globals[g].value;
-    }
-  for (int p = 0; p < c->params.count; p++) {
-    words[n++] = "--param";
-    words[n++] = c->params.items[p];
-  }
-  snprintf(seed, sizeof seed, "%llu", (unsigned long long)cli_global.emu_seed);
-  words[n++] = "--emu-seed";
-  words[n++] = seed;
-  if (cli_global.verbose)
-    words[n++] = "-v";
-  words[n] = NULL;
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent)
-    _exit(EXIT_FAILED); /* gone before that could take effect */
-  if (c->tables)
-    setenv("QKV_TUNED_DIR", c->tables, 1);
-  dup2(to[0], STDIN_FILENO);
-  dup2(from[1], STDOUT_FILENO);
-  const int nowhere = cli_global.verbose ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
-  if (nowhere >= 0)
-    dup2(nowhere, STDERR_FILENO);
-  char *argv[WORDS];
-  memcpy(argv, words, sizeof words);
-  execv("/proc/self/exe", argv);
-  _exit(EXIT_FAILED);
-}
-
-static bool start(tune_client *c) {
-  int to[2], from[2];
-  if (pipe2(to, O_CLOEXEC))
-    return false;
-  if (pipe2(from, O_CLOEXEC)) {
-    close(to[0]), close(to[1]);
-    return false;
-  }
-  fflush(NULL);
-  const pid_t parent = getpid();
-  c->pid = fork();
-  if (c->pid == 0)
-    become_worker(c, parent, to, from);
-  close(to[0]);
-  close(from[1]);
-  c->to = to[1];
-  c->from = from[0];
-  c->filled = 0;
-  c->started++;
-  if (c->pid > 0)
-    return true;
-  c->pid = 0;
-  close(c->to), close(c->from);
-  return false;
-}
-
-/* Ends the process and says how it ended: "signal 11 (Segmentation fault)". */
-static void stop(tune_client *c, bool kill_it, char *how, size_t size) {
-  int status = 0;
-  if (how)
-    snprintf(how, size, "no worker");
-  if (!c->pid)
-    return;
-  if (kill_it)
-    kill(-c->pid, SIGKILL), kill(c->pid, SIGKILL);
-  close(c->to);
-  while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
-    ;
-  close(c->from);
-  c->pid = 0;
-  if (how && WIFSIGNALED(status))
-    snprintf(how, size, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-  else if (how)
-    snprintf(how, size, "exit code %d", WEXITSTATUS(status));
-}
-
-/* ---- Lines ---- */
-
-typedef enum outcome { GOT_LINE, TOO_LATE, ENDED } outcome;
-
-static bool grow(tune_client *c) {
-  if (c->filled + 4096 < c->capacity)
-    return true;
-  char *buffer = realloc(c->buffer, c->capacity + 65536);
-  if (!buffer)
-    return false;
-  c->buffer = buffer;
-  c->capacity += 65536;
-  return true;
-}
-
-/* Moves the first line out of the buffer, without its line feed; NULL: there is none yet. */
-static char *take_line(tune_client *c) {
-  char *end = c->filled ? memchr(c->buffer, '\n', c->filled) : NULL;
-  if (!end)
-    return NULL;
-  const size_t length = (size_t)(end - c->buffer);
-  char *line = strndup(c->buffer, length);
-  c->filled -= length + 1;
-  memmove(c->buffer, end + 1, c->filled);
-  return line;
-}
-
-static outcome read_line(tune_client *c, double deadline, char **line) {
-  for (;;) {
-    if ((*line = take_line(c)) != NULL)
-      return GOT_LINE;
-    const double left = deadline - cli_seconds();
-    if (left <= 0 || !grow(c))
-      return TOO_LATE;
-    struct pollfd ready = {.fd = c->from, .events = POLLIN};
-    const int found = poll(&ready, 1, left > 1 ? 1000 : (int)(left * 1000) + 1);
-    if (found <= 0)
-      continue;
-    const ssize_t got = read(c->from, c->buffer + c->filled, c->capacity - c->filled - 1);
-    if (got > 0)
-      c->filled += (size_t)got;
-    else if (got == 0 || errno != EINTR)
-      return ENDED;
-  }
-}
-
-/* An answer that the worker could not give. */
-static void make_answer(record *answer, const char *status, const char *reason) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&text, &size);
-  if (out) {
-    record_writer w = record_open(out);
-    record_put(&w, "status", status);
-    record_put(&w, "reason", reason);
-    record_close(&w);
-    fclose(out);
-  }
-  record_parse(answer, text ? text : "");
-  free(text);
-}
+/* ---- Answers ---- */
 
 /* Lines up to the one with a status. */
 static void read_answer(tune_client *c, double limit, record *answer, void (*item)(const record *, void *),
                         void *user) {
   const double deadline = cli_seconds() + limit;
   char *line, how[96], reason[160];
-  for (;;) {
-    const outcome o = read_line(c, deadline, &line);
-    if (o == GOT_LINE) {
-      const bool parsed = record_parse(answer, line);
-      free(line);
-      if (!parsed)
-        continue; /* what something else printed */
-      if (record_text(answer, "status")) {
-        if (answer_is(answer, "fault"))
-          stop(c, false, NULL, 0);
-        return;
-      }
-      if (item)
-        item(answer, user);
-      continue;
+  tune_line got;
+  while ((got = tune_process_read(&c->process, deadline, &line)) == TUNE_LINE) {
+    const bool parsed = record_parse(answer, line);
+    free(line);
+    if (!parsed)
+      continue; /* what something else printed */
+    if (record_text(answer, "status")) {
+      if (answer_is(answer, "fault"))
+        tune_process_stop(&c->process, false, NULL, 0);
+      return;
     }
-    stop(c, true, how, sizeof how);
-    snprintf(reason, sizeof reason, o == TOO_LATE ? "no answer within %.3g s" : "the worker ended: ", limit);
-    if (o == ENDED)
-      snprintf(reason + strlen(reason), sizeof reason - strlen(reason), "%s", how);
-    make_answer(answer, o == TOO_LATE ? "timeout" : "crashed", reason);
-    return;
+    if (item)
+      item(answer, user);
   }
+  tune_process_stop(&c->process, true, how, sizeof how);
+  if (got == TUNE_ENDED)
+    snprintf(reason, sizeof reason, "the worker ended: %s", how);
+  else
+    snprintf(reason, sizeof reason, "no answer within %.3g s", limit);
+  record_answer(answer, got == TUNE_ENDED ? "crashed" : "timeout", reason);
 }
 
 /* ---- Client ---- */
@@ -244,11 +74,12 @@ static void keep_device(tune_device *d, const record *hello) {
 static int try_worker(tune_client *c, char **reason) {
   record hello = {0};
   *reason = NULL;
-  if (!start(c)) {
+  if (!tune_process_start(&c->process, NULL, c->tables, &c->params)) {
     *reason = strdup(strerror(errno));
     return EXIT_FAILED;
   }
-  read_answer(c, START_LIMIT, &hello, NULL, NULL);
+  c->started++;
+  read_answer(c, TUNE_START_LIMIT, &hello, NULL, NULL);
   const bool ok = answer_is(&hello, "ok");
   const int code = (int)record_number(&hello, "code", EXIT_FAILED);
   if (ok && c->started == 1)
@@ -256,7 +87,7 @@ static int try_worker(tune_client *c, char **reason) {
   if (!ok) {
     const char *text = record_text(&hello, "reason");
     *reason = text ? strdup(text) : NULL;
-    stop(c, true, NULL, 0);
+    tune_process_stop(&c->process, true, NULL, 0);
   }
   record_free(&hello);
   return ok ? EXIT_OK : code ? code : EXIT_FAILED;
@@ -268,7 +99,7 @@ static int need_worker(tune_client *c) {
   const int tries = c->started ? TRIES : 1;
   int code = EXIT_FAILED;
   char *reason = NULL;
-  if (c->pid)
+  if (c->process.pid)
     return EXIT_OK;
   for (int n = 0; n < tries && !c->lost && code; n++) {
     if (n > 0)
@@ -300,9 +131,9 @@ int client_open(const char *tables, const cli_list *params, tune_client **out) {
 void client_close(tune_client *c) {
   if (!c)
     return;
-  stop(c, false, NULL, 0); /* the end of its input ends it */
+  tune_process_stop(&c->process, false, NULL, 0); /* the end of its input ends it */
+  tune_process_clear(&c->process);
   free(c->tables);
-  free(c->buffer);
   free(c->context);
   free(c);
 }
@@ -328,21 +159,15 @@ void client_use_journal(tune_client *c, tune_journal *journal, const char *conte
 void client_ask(tune_client *c, const char *line, double limit, record *answer, void (*item)(const record *, void *),
                 void *user) {
   if (need_worker(c)) {
-    make_answer(answer, "crashed", "no worker could be started");
+    record_answer(answer, "crashed", "no worker could be started");
     return;
   }
-  const size_t length = strlen(line);
-  for (size_t sent = 0; sent < length;) {
-    const ssize_t wrote = write(c->to, line + sent, length - sent);
-    if (wrote < 0 && errno != EINTR)
-      break; /* it has ended: reading will tell how */
-    sent += wrote > 0 ? (size_t)wrote : 0;
-  }
+  tune_process_send(&c->process, line);
   read_answer(c, limit, answer, item, user);
 }
 
 bool client_ask_once(tune_client *c, const char *name, const char *line, double limit, record *answer) {
-  const record *known = c->journal ? journal_find(c->journal, c->context, name) : NULL;
+  const record *known = client_known(c, name);
   if (known) {
     char *text = NULL;
     size_t size = 0;
@@ -363,11 +188,15 @@ bool client_ask_once(tune_client *c, const char *name, const char *line, double 
   return false;
 }
 
+const record *client_known(const tune_client *c, const char *name) {
+  return c->journal ? journal_find(c->journal, c->context, name) : NULL;
+}
+
 void client_note(tune_client *c, const char *name, const char *status, const char *reason) {
   record answer = {0};
-  if (!c->journal || journal_find(c->journal, c->context, name))
+  if (!c->journal || client_known(c, name))
     return;
-  make_answer(&answer, status, reason);
+  record_answer(&answer, status, reason);
   journal_add(c->journal, c->context, name, &answer);
   record_free(&answer);
 }

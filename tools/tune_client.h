@@ -16,8 +16,8 @@ typedef struct tune_device {
   double clock_hz;
 } tune_device;
 
-/* Starts a worker with the global options and params of this process. tables: where its tables go, NULL: as the
- * environment says. Returns an exit code; what failed is on stderr. */
+/* Starts a worker with the global options and params of this process. tables: where its tables go, NULL: as those
+ * options say. Returns an exit code; what failed is on stderr. */
 int client_open(const char *tables, const cli_list *params, tune_client **out);
 /* Ends the worker. NULL is allowed. */
 void client_close(tune_client *c);
@@ -38,6 +38,8 @@ void client_ask(tune_client *c, const char *line, double limit, record *answer,
 /* The same for questions whose answers are kept, under `name`. Returns whether the journal had the answer. */
 bool client_ask_once(tune_client *c, const char *name, const char *line, double limit, record *answer);
 
+/* What the journal has under a name; NULL: nothing. Valid as long as the journal. */
+const record *client_known(const tune_client *c, const char *name);
 /* Puts into the journal what was found out without the worker, once. */
 void client_note(tune_client *c, const char *name, const char *status, const char *reason);
 

@@ -1,5 +1,5 @@
-/* tune_compile.c: the kernels of a group, compiled in threads of the tuner into the cache, where the worker finds them.
- */
+/* tune_compile.c: the kernels of a group, compiled by processes of their own (tune_builders.h) into the cache, where
+ * the worker finds them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,89 +9,77 @@
 enum { NAIVE = -1 };
 
 typedef struct pool {
-  qkv_engine *engine;
-  qkv_spec *spec;
   tune_group *group;
+  const tune_client *client;
   double deadline;
   int *order; /* of candidates, NAIVE among them: what cannot be done without first */
   int count, needed;
 } pool;
 
-/* The first line of the thread's message. */
-static void drop_for_error(tune_candidate *c, const char *status) {
-  char line[512];
-  snprintf(line, sizeof line, "%s", qkv_last_error(NULL));
-  line[strcspn(line, "\n")] = 0;
-  candidate_drop(c, status, line);
+void compile_name(const tune_group *g, const tune_candidate *c, char *out, size_t size) {
+  snprintf(out, size, "build %s %s %s %s %s", g->name, g->hash, g->phase, c->family, c->schedule);
 }
 
-/* Lost speed that no other schedule has to suffer is not measured at all. */
-static void judge_build(tune_candidate *c, const qkv_build_report *r) {
-  char reason[160];
-  snprintf(c->key, sizeof c->key, "%s", r->key);
-  for (int n = 0; n < r->nentries; n++) {
-    const qkv_build_entry *e = &r->entries[n];
-    c->registers = e->registers > c->registers ? e->registers : c->registers;
-    if (e->registers >= 0)
-      c->spills += e->spill_stores + e->spill_loads;
-    if (e->serialised_wgmma || e->ignored_setmaxnreg) {
-      snprintf(reason, sizeof reason, "the compiler %s in %s",
-               e->serialised_wgmma ? "serialises wgmma" : "ignores setmaxnreg", e->name);
-      candidate_drop(c, "rejected", reason);
-    }
-  }
+/* A candidate's kernels: both of an op where rows are no multiples of 16 bytes, see tune_limits. Or, with c NULL, that
+ * of an op for calls of any size: so checks prepare it. */
+static char *build_question(const tune_group *g, const tune_candidate *c) {
+  char *line = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&line, &size);
+  if (!out)
+    return NULL;
+  record_writer r = record_open(out);
+  record_put(&r, "ask", "build");
+  record_put(&r, "spec", g->path);
+  record_put(&r, "phase", g->phase);
+  record_put(&r, "family", c ? c->family : "attention_naive");
+  record_put(&r, "schedule", c ? c->schedule : NULL);
+  record_put_number(&r, "unaligned", c && !g->aligned);
+  record_close(&r);
+  fclose(out);
+  return line;
 }
 
-static qkv_status build(const pool *p, const tune_candidate *c, int unaligned, qkv_build_report *report) {
-  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
-  o.family = c->family;
-  o.phase = p->group->phase;
-  o.schedule = c->schedule;
-  o.unaligned = unaligned;
-  *report = (qkv_build_report){.size = sizeof *report};
-  qkv_status status = qkv_build(p->engine, p->spec, &o, report);
-  qkv_string_free(report->notes);
-  qkv_string_free(report->advisories);
-  return status;
+/* What a run before has found to crash or to hang is not tried again. */
+static bool is_known_to_fail(const pool *p, tune_candidate *c) {
+  char name[512];
+  compile_name(p->group, c, name, sizeof name);
+  const record *known = client_known(p->client, name);
+  const char *status = known ? record_text(known, "status") : NULL,
+             *reason = known ? record_text(known, "reason") : NULL;
+  if (!status || (strcmp(status, "crashed") != 0 && strcmp(status, "timeout") != 0))
+    return false;
+  candidate_drop(c, status, reason ? reason : "");
+  return true;
 }
 
-/* Both kernels of an op where rows are no multiples of 16 bytes, see tune_limits. */
-static void compile_one(const pool *p, tune_candidate *c) {
-  qkv_build_report report;
-  qkv_status status = build(p, c, 0, &report);
-  if (!status)
-    judge_build(c, &report);
-  if (!status && !p->group->aligned)
-    status = build(p, c, 1, &report);
-  if (status)
-    drop_for_error(c, "compile");
-}
-
-/* An op for calls of any size: so checks prepare it. */
-static void compile_naive(const pool *p) {
-  qkv_build_options o = QKV_BUILD_OPTIONS_INIT;
-  qkv_build_report report = {.size = sizeof report};
-  o.family = "attention_naive";
-  qkv_build(p->engine, p->spec, &o, &report); /* a spec that it cannot do is checked without it */
-  qkv_string_free(report.notes);
-  qkv_string_free(report.advisories);
-}
-
-static void compile_nth(void *user, int n) {
+static char *ask_nth(void *user, int n, int done) {
   const pool *p = user;
-  const int candidate = p->order[n];
-  if (candidate == NAIVE)
-    compile_naive(p);
-  else if (n >= p->needed && p->deadline > 0 && cli_seconds() > p->deadline)
-    candidate_drop(&p->group->candidates[candidate], "skipped", "no time was left to compile it");
-  else
-    compile_one(p, &p->group->candidates[candidate]);
-}
-
-static void announce(void *user, int n, int done) {
-  const pool *p = user;
-  (void)n;
+  tune_candidate *c = p->order[n] == NAIVE ? NULL : &p->group->candidates[p->order[n]];
   report_step(p->group, "compiling", done, p->count, 0.4 * done / p->count);
+  if (c && n >= p->needed && p->deadline > 0 && cli_seconds() > p->deadline) {
+    candidate_drop(c, "skipped", "no time was left to compile it");
+    return NULL;
+  }
+  if (c && is_known_to_fail(p, c))
+    return NULL;
+  char *line = build_question(p->group, c);
+  if (!line && c)
+    candidate_drop(c, "failed", "out of memory");
+  return line;
+}
+
+static void take_nth(void *user, int n, const record *answer) {
+  const pool *p = user;
+  if (p->order[n] == NAIVE)
+    return; /* a spec that it cannot do is checked without it */
+  tune_candidate *c = &p->group->candidates[p->order[n]];
+  const char *key = record_text(answer, "key"), *reason = record_text(answer, "reason");
+  snprintf(c->key, sizeof c->key, "%s", key ? key : "");
+  c->registers = (int)record_number(answer, "registers", 0);
+  c->spills = (int)record_number(answer, "spills", 0);
+  if (!answer_is(answer, "ok"))
+    candidate_drop(c, record_text(answer, "status"), reason ? reason : "");
 }
 
 /* Defaults and incumbents first, for without them there is nothing to compare with. */
@@ -119,18 +107,18 @@ static void keep_needed(tune_group *g) {
   }
 }
 
-void compile_candidates(qkv_engine *engine, tune_group *g, const tune_settings *s, double deadline) {
-  pool p = {.engine = engine, .group = g, .deadline = deadline};
+void compile_candidates(tune_builders *builders, const tune_client *client, tune_group *g, const tune_settings *s,
+                        double deadline) {
+  pool p = {.group = g, .client = client, .deadline = deadline};
   p.order = calloc((size_t)g->count + 1, sizeof *p.order);
-  if (!p.order || qkv_spec_load(engine, g->path, &p.spec) != QKV_OK) {
+  if (!p.order) {
     for (int n = 0; n < g->count; n++)
-      drop_for_error(&g->candidates[n], "compile");
-    free(p.order);
+      candidate_drop(&g->candidates[n], "failed", "out of memory");
     return;
   }
   put_in_order(&p, s);
-  cli_parallel(&(cli_pieces){p.count, s->jobs, compile_nth, announce, &p});
+  const tune_questions all = {p.count, s->compile_limit, ask_nth, take_nth, &p};
+  builders_run(builders, &all);
   keep_needed(g);
-  qkv_spec_free(p.spec);
   free(p.order);
 }

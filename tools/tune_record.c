@@ -227,3 +227,18 @@ void record_put_all(record_writer *w, const record *r) {
 void record_close(record_writer *w) {
   fputs("}\n", w->out);
 }
+
+void record_answer(record *r, const char *status, const char *reason) {
+  char *line = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&line, &size);
+  if (out) {
+    record_writer w = record_open(out);
+    record_put(&w, "status", status);
+    record_put(&w, "reason", reason);
+    record_close(&w);
+    fclose(out);
+  }
+  record_parse(r, line ? line : "");
+  free(line);
+}

@@ -29,6 +29,9 @@ double record_number(const record *r, const char *key, double fallback);
 /* The numbers of an array, `most` at most; returns how many. */
 int record_numbers(const record *r, const char *key, double *out, int most);
 
+/* Makes r a "status" and a "reason": an answer that nobody gave. */
+void record_answer(record *r, const char *status, const char *reason);
+
 /* A line being written. Numbers have 9 digits: what is read back prints the same again. */
 typedef struct record_writer {
   FILE *out;

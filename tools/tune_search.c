@@ -494,8 +494,7 @@ static void note_dropped(search *s) {
     char name[512];
     if (candidate_alive(c) || !strcmp(c->status, "skipped"))
       continue;
-    snprintf(name, sizeof name, "build %s %s %s %s %s", s->group->name, s->group->hash, s->group->phase, c->family,
-             c->schedule);
+    compile_name(s->group, c, name, sizeof name);
     client_note(s->client, name, c->status, c->reason ? c->reason : "");
   }
 }

@@ -6,6 +6,8 @@
  *   hello       at the start, unasked: the device
  *   candidates  for declared maxima, by what the model expects of a workload, "sizes": a list
  *   find        the entry of the tables for a workload
+ *   build       a candidate's kernels, into the cache: "key", "registers", "spills"; "compile": it does not compile,
+ *               "rejected": the compiler says that speed is lost
  *   check       is a candidate right?
  *   time        candidates ("FAMILY SCHEDULE;...") on a workload, in turns: "seconds", all samples of the first, then
  * of the next; "samples" of each; "cold" 0 or 1 entry       one of a table that a later "write" writes writable could
@@ -175,6 +177,52 @@ static void do_find(worker *w, const record *question, record_writer *out) {
     record_put(out, "schedule", entry.schedule);
   }
   qkv_string_free(reason);
+}
+
+static qkv_status build_kernel(worker *w, const qkv_build_options *o, qkv_build_report *report) {
+  *report = (qkv_build_report){.size = sizeof *report};
+  qkv_status status = qkv_build(w->engine, w->spec, o, report);
+  qkv_string_free(report->notes);
+  qkv_string_free(report->advisories);
+  return status;
+}
+
+/* What the compiler says of a candidate. Lost speed that no other schedule has to suffer is not measured at all. */
+static void answer_build(record_writer *out, const qkv_build_report *r) {
+  char reason[160] = "";
+  int registers = 0, spills = 0;
+  for (int n = 0; n < r->nentries; n++) {
+    const qkv_build_entry *e = &r->entries[n];
+    registers = e->registers > registers ? e->registers : registers;
+    if (e->registers >= 0)
+      spills += e->spill_stores + e->spill_loads;
+    if (e->serialised_wgmma || e->ignored_setmaxnreg)
+      snprintf(reason, sizeof reason, "the compiler %s in %s",
+               e->serialised_wgmma ? "serialises wgmma" : "ignores setmaxnreg", e->name);
+  }
+  answer(out, *reason ? "rejected" : "ok", *reason ? reason : NULL);
+  record_put(out, "key", r->key);
+  record_put_number(out, "registers", registers);
+  record_put_number(out, "spills", spills);
+}
+
+static void do_build(worker *w, const record *question, record_writer *out) {
+  qkv_build_options o = build_options(question);
+  qkv_build_report aligned, other;
+  o.schedule = record_text(question, "schedule");
+  qkv_status status = build_kernel(w, &o, &aligned);
+  o.unaligned = 1;
+  if (!status && whole(question, "unaligned"))
+    status = build_kernel(w, &o, &other);
+  *out = record_open(stdout);
+  if (!status) {
+    answer_build(out, &aligned);
+    return;
+  }
+  char line[512];
+  snprintf(line, sizeof line, "%s", qkv_last_error(NULL));
+  line[strcspn(line, "\n")] = 0;
+  answer(out, "compile", line);
 }
 
 /* The checks of a phase, made once. */
@@ -362,8 +410,9 @@ static void do_writable(worker *w, const record *question, record_writer *out) {
 static const struct {
   const char *name;
   void (*run)(worker *w, const record *question, record_writer *out);
-} questions[] = {{"candidates", do_candidates}, {"find", do_find},   {"check", do_check},      {"time", do_time},
-                 {"entry", do_entry},           {"write", do_write}, {"writable", do_writable}};
+} questions[] = {{"candidates", do_candidates}, {"find", do_find},        {"build", do_build},
+                 {"check", do_check},           {"time", do_time},        {"entry", do_entry},
+                 {"write", do_write},           {"writable", do_writable}};
 
 static void answer_question(worker *w, const record *question) {
   const char *name = record_text(question, "ask");

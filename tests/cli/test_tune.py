@@ -140,6 +140,34 @@ def parent_of(pid):
         return None
 
 
+def command_line(pid):
+    with open(f"/proc/{pid}/cmdline") as file:
+        return file.read().split("\0")
+
+
+def test_compilers_that_break(qkvc, few, tmp_path):
+    """One that crashes and one that hangs cost their candidates, once: a run that resumes does not try them again."""
+    compiler, log, out = tmp_path / "g++", tmp_path / "log", tmp_path / "tables"
+    compiler.write_text(f"""#!/bin/sh
+if grep -qs 'TILE_N = 48;' ./*; then echo crash >>{log}; kill -SEGV $PPID; sleep 100; fi
+if grep -qs 'TILE_N = 32;' ./*; then echo hang >>{log}; sleep 1000; fi
+exec g++ "$@"
+""")
+    compiler.chmod(0o755)
+    spec, env = write_spec(tmp_path, "broken", ONE), {"QKV_EMU_CXX": compiler, "QKV_CACHE_DIR": tmp_path / "cache"}
+    for words in ((), ("--resume",)):
+        result = qkvc("tune", spec, *EMU, "--template-path", few, "-o", out, "--compile-limit", 20, "--json", *words, env=env,
+                      timeout=600)
+        group, = result.json()["groups"]
+        failed = {tile_of(f["schedule"]): (f["status"], f["reason"]) for f in group["failed"] if f["family"] == FAMILY}
+        assert failed == {(48, 0): ("crashed", "the process that compiled it ended: signal 11 (Segmentation fault)"),
+                          (32, 0): ("timeout", "not compiled within 20 s")}, result
+        broken = {f["schedule"] for f in group["failed"]}
+        assert len(group["choices"]) == 2 and all(c["schedule"] not in broken for c in group["choices"]), result
+        assert result.json()["worker_restarts"] == 0, result
+        assert sorted(log.read_text().split()) == ["crash", "hang"]
+
+
 @needs_nvrtc
 def test_a_device_that_is_gone_ends_the_run(qkvc, few, tmp_path):
     """On a driver without a GPU: the worker is killed, and then there is no driver for another one."""
@@ -156,7 +184,7 @@ def test_a_device_that_is_gone_ends_the_run(qkvc, few, tmp_path):
         time.sleep(0.005)
     (driver / "libcuda.so.1").unlink()
     for pid in os.listdir("/proc"):
-        if pid.isdigit() and parent_of(pid) == tuner.pid:
+        if pid.isdigit() and parent_of(pid) == tuner.pid and "none" not in command_line(pid): # those compile
             worker = int(pid)
     os.kill(worker, signal.SIGKILL)
     said = tuner.communicate(timeout=300)[1]

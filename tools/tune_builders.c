@@ -1,0 +1,153 @@
+/* tune_builders.c: see tune_builders.h. */
+#include "tune_builders.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune_process.h"
+
+enum { IDLE = -1 };
+
+typedef struct builder {
+  tune_process process;
+  int question;    /* at hand, or IDLE */
+  bool greeted;    /* it has said what it is */
+  double deadline; /* of the greeting, then of the answer */
+} builder;
+
+struct tune_builders {
+  const char *device;
+  cli_list params;
+  int count;
+  builder items[TUNE_BUILDERS];
+};
+
+tune_builders *builders_open(int count, const char *device, const cli_list *params) {
+  tune_builders *b = calloc(1, sizeof *b);
+  if (!b)
+    return NULL;
+  b->device = device;
+  b->params = *params;
+  b->count = count < 1 ? 1 : count > TUNE_BUILDERS ? TUNE_BUILDERS : count;
+  for (int n = 0; n < b->count; n++)
+    b->items[n].question = IDLE;
+  return b;
+}
+
+void builders_close(tune_builders *b) {
+  for (int n = 0; b && n < b->count; n++) {
+    tune_process_stop(&b->items[n].process, false, NULL, 0); /* the end of its input ends it */
+    tune_process_clear(&b->items[n].process);
+  }
+  free(b);
+}
+
+/* ---- One process ---- */
+
+static void give(const tune_questions *q, builder *one, const record *answer) {
+  const int question = one->question;
+  one->question = IDLE;
+  q->take(q->user, question, answer);
+}
+
+/* Ends the process, and with it what it was at. */
+static void give_up(const tune_questions *q, builder *one, const char *status, const char *reason) {
+  record answer = {0};
+  char how[96], full[256];
+  tune_process_stop(&one->process, true, how, sizeof how);
+  snprintf(full, sizeof full, "%s%s", reason, !strcmp(status, "crashed") ? how : "");
+  record_answer(&answer, status, full);
+  give(q, one, &answer);
+  record_free(&answer);
+}
+
+static void begin(tune_builders *b, const tune_questions *q, builder *one, int question, const char *line) {
+  one->question = question;
+  if (!one->process.pid) {
+    one->greeted = false;
+    if (!tune_process_start(&one->process, b->device, NULL, &b->params)) {
+      give_up(q, one, "failed", strerror(errno));
+      return;
+    }
+  }
+  one->deadline = cli_seconds() + (one->greeted ? q->limit : TUNE_START_LIMIT);
+  tune_process_send(&one->process, line); /* which it reads when it has started */
+}
+
+/* A line that it wrote. */
+static void hear(const tune_questions *q, builder *one, const char *line) {
+  record said = {0};
+  const bool parsed = record_parse(&said, line); /* else what something else printed */
+  const char *status = parsed ? record_text(&said, "status") : NULL;
+  if (status && !one->greeted && !strcmp(status, "ok")) {
+    one->greeted = true;
+    one->deadline = cli_seconds() + q->limit;
+  } else if (status && !one->greeted) {
+    const char *reason = record_text(&said, "reason");
+    give_up(q, one, "failed", reason ? reason : "the process that compiles cannot start");
+  } else if (status && one->question != IDLE) {
+    give(q, one, &said);
+  }
+  record_free(&said);
+}
+
+/* Takes what it has written, and the time it has had. */
+static void attend(const tune_questions *q, builder *one) {
+  char *line, reason[64];
+  tune_line got;
+  while (one->question != IDLE && (got = tune_process_read(&one->process, 0, &line)) != TUNE_NO_LINE) {
+    if (got == TUNE_ENDED) {
+      give_up(q, one, "crashed", "the process that compiled it ended: ");
+      return;
+    }
+    hear(q, one, line);
+    free(line);
+  }
+  if (one->question == IDLE || cli_seconds() < one->deadline)
+    return;
+  snprintf(reason, sizeof reason, "not compiled within %.3g s", one->greeted ? q->limit : TUNE_START_LIMIT);
+  give_up(q, one, "timeout", reason);
+}
+
+/* ---- All ---- */
+
+/* Until one of them has written something, or has no time left. */
+static void wait_for_any(const tune_builders *b) {
+  struct pollfd ready[TUNE_BUILDERS];
+  double first = INFINITY;
+  int busy = 0;
+  for (int n = 0; n < b->count; n++)
+    if (b->items[n].question != IDLE) {
+      ready[busy++] = (struct pollfd){.fd = b->items[n].process.from, .events = POLLIN};
+      first = fmin(first, b->items[n].deadline);
+    }
+  const double left = first - cli_seconds();
+  if (busy > 0)
+    poll(ready, (nfds_t)busy, left > 1 ? 1000 : left > 0 ? (int)(left * 1000) + 1 : 0);
+}
+
+void builders_run(tune_builders *b, const tune_questions *q) {
+  int next = 0, busy = 1;
+  while (busy > 0 || next < q->count) {
+    for (int n = 0; n < b->count; n++)
+      while (b->items[n].question == IDLE && next < q->count) {
+        int done = next;
+        for (int other = 0; other < b->count; other++)
+          done -= b->items[other].question != IDLE;
+        char *line = q->ask(q->user, next, done);
+        if (line)
+          begin(b, q, &b->items[n], next, line);
+        next++;
+        free(line);
+      }
+    wait_for_any(b);
+    busy = 0;
+    for (int n = 0; n < b->count; n++) {
+      attend(q, &b->items[n]);
+      busy += b->items[n].question != IDLE;
+    }
+  }
+}
