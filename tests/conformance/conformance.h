@@ -291,6 +291,9 @@ enum { MAX_FAMILIES = 16 };
 /* The families that can do the case on the session's architecture, in the order of dispatch. aligned: all tensors may
  * be read by tensor maps. Returns how many there are. */
 int families_of(const session *s, const test_case *c, bool aligned, char names[MAX_FAMILIES][TEXT_FIELD]);
+/* Names family and all axes of the schedule that the case has by itself, so that others can be given the same ones. False:
+ * nothing can do it. */
+bool pin_schedule(const session *s, test_case *c);
 /* Draws up to `wanted` legal schedules of a family, such that every value of every axis occurs as soon as possible; the
  * same case gives the same ones. A family without axes has one, the empty one. Returns how many there are. */
 int schedules_of(const session *s, const test_case *c, bool aligned, const char *family, int wanted,

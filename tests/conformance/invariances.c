@@ -385,9 +385,15 @@ static void check_invisible(session *s, const test_case *c, verdict *out) {
 
 /* ---- Equal specs ---- */
 
-/* Windows that cover everything give the bits of causal. Bottom-right alignment, so that lk - 1 is far enough. */
-static void check_wide_window(session *s, const test_case *c, verdict *out) {
+/* Windows that cover everything give the bits of causal, with its schedule. Bottom-right alignment, so that lk - 1 is far
+ * enough. */
+static void check_wide_window(session *s, const test_case *unpinned, verdict *out) {
   base a;
+  test_case pinned = *unpinned, *c = &pinned;
+  if (!pin_schedule(s, c)) {
+    verdict_fail(out, "no family can do it");
+    return;
+  }
   bool ok = base_open(&a, s, c, out);
   const int64_t widths[] = {c->lk + c->lq, c->lk + 1, c->lk, c->lk - 1, -1};
   for (int n = 0; ok && n < 5 && out->outcome != FAILED; n++) {

@@ -44,6 +44,27 @@ int families_of(const session *s, const test_case *c, bool aligned, char names[M
   return count;
 }
 
+bool pin_schedule(const session *s, test_case *c) {
+  question q;
+  gen_choice choices[GEN_MAX_FAMILIES];
+  gen_schedule answer;
+  int count = 0, n = 0;
+  const char *family = c->family[0] ? c->family : s->family;
+  bool ok = question_open(&q, s, c, true) && gen_choices(q.spec, &q.request, choices, &count, NULL) == GEN_OK;
+  while (ok && n < count && (!choices[n].supported || (family && strcmp(choices[n].family, family) != 0)))
+    n++;
+  ok = ok && n < count;
+  if (ok) {
+    memcpy(c->family, choices[n].family, sizeof choices[n].family);
+    q.request.family = c->family;
+    q.request.schedule = c->sched;
+    ok = gen_check_schedule(q.spec, &q.request, &answer, NULL) == GEN_OK && answer.legal;
+    snprintf(c->sched, sizeof c->sched, "%s", ok ? answer.text : "");
+  }
+  spec_free(q.spec);
+  return ok;
+}
+
 /* The sample so far, and what it is drawn from. */
 typedef struct sample {
   gen_axis axes[MAX_AXES];
