@@ -382,8 +382,9 @@ static void tell_times(tune_choice *choice, const field *fields, const workload_
 /* Chooses by one set of workloads, and tells times of another one. */
 static void choose(tune_choice *choice, const field *fields, const workload_set *judged, const workload_set *told) {
   field f = common_field(fields, judged);
-  const int base = incumbent_place(choice, &f);
-  if (base >= 0 && place_of(&f, choice->default_candidate) >= 0 && f.seconds) {
+  const int incumbent = incumbent_place(choice, &f), origin = place_of(&f, choice->default_candidate);
+  if (incumbent >= 0 && origin >= 0 && f.seconds) {
+    const int base = stats_base(f.seconds, f.taken, f.count, judged->count, incumbent, origin);
     choice->winner = f.candidates[stats_select(f.seconds, f.taken, f.count, judged->count, base)];
     tell_times(choice, fields, told);
   }

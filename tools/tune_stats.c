@@ -118,6 +118,12 @@ static bool slower_anywhere(const race *r, int base, int other) {
   return false;
 }
 
+int stats_base(const double *samples, int taken, int count, int workloads, int incumbent, int origin) {
+  const race r = {samples, taken, count, workloads};
+  const stats_difference d = compare_all(&r, origin, incumbent);
+  return d.median > d.band || slower_anywhere(&r, origin, incumbent) ? origin : incumbent;
+}
+
 int stats_select(const double *samples, int taken, int count, int workloads, int incumbent) {
   const race r = {samples, taken, count, workloads};
   bool *better = calloc((size_t)count, sizeof *better);

@@ -26,6 +26,11 @@ stats_difference stats_compare(const double *base, const double *other, int coun
  * race. Order of candidates breaks ties. Clears alive[n] of those that leave. */
 void stats_halve(const double *samples, int taken, int count, int least, int always, bool *alive);
 
+/* Whom others have to beat, of samples as stats_select has them: the incumbent; but `origin`, what runs without tables,
+ * where the incumbent is slower than that by more than the band, in the mean or on any workload: tables promise never to
+ * be slower. */
+int stats_base(const double *samples, int taken, int count, int workloads, int incumbent, int origin);
+
 /* The winner among candidates measured in turns on one workload or more, samples [workloads][count][taken]: the
  * incumbent, unless some candidate is faster by more than the band, and on no workload slower by more than its band; of
  * those, the first in order that the fastest does not beat by more than two thirds of the band. Over several workloads
