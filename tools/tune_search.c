@@ -28,7 +28,8 @@ typedef struct search {
   tune_client *client;
   const tune_settings *settings;
   double deadline, race_deadline;
-  double done; /* part of the group */
+  double done;      /* part of the group */
+  bool out_of_time; /* for the next final */
 } search;
 
 /* Candidates that are timed together on a workload. */
@@ -38,8 +39,13 @@ typedef struct field {
   double *seconds; /* [count][taken] */
 } field;
 
+/* Whether what takes so long would not be done by then. */
+static bool too_long(double deadline, double seconds) {
+  return deadline > 0 && cli_seconds() + seconds > deadline;
+}
+
 static bool late(double deadline) {
-  return deadline > 0 && cli_seconds() > deadline;
+  return too_long(deadline, 0);
 }
 
 /* ---- Questions ---- */
@@ -150,14 +156,20 @@ static void note_timings(tune_group *g, int w, const field *f) {
   }
 }
 
+/* Seconds that a field may take in turns. A candidate that was not timed yet counts with a sample. */
+static double expected_seconds(const search *s, int w, const field *f, double sample_seconds, double warm_up) {
+  double expected = 0;
+  for (int n = 0; n < f->count; n++)
+    expected += warm_up + (f->taken + 4) * fmax(s->group->candidates[f->candidates[n]].on[w].seconds, sample_seconds);
+  return expected;
+}
+
 /* Times a field in turns. false: *status and *reason (freed by the caller) say why. */
 static bool ask_time(search *s, int w, field *f, double sample_seconds, double warm_up, char status[16],
                      char **reason) {
   char *line = NULL, *name = NULL;
   record answer = {0};
-  double expected = 0;
-  for (int n = 0; n < f->count; n++)
-    expected += warm_up + (f->taken + 4) * fmax(s->group->candidates[f->candidates[n]].on[w].seconds, sample_seconds);
+  const double expected = expected_seconds(s, w, f, sample_seconds, warm_up);
   time_question(s, w, f, sample_seconds, warm_up, &line, &name);
   client_ask_once(s->client, name ? name : "", line ? line : "", s->settings->limit + 4 * expected, &answer);
   const int wanted = f->count * f->taken;
@@ -246,9 +258,28 @@ static void add_racer(const tune_group *g, int w, field *f, int candidate) {
     f->candidates[f->count++] = candidate;
 }
 
-/* Everyone by himself for a sample, the incumbent first, so that one that hangs or crashes costs only itself; then those
- * that are not far behind in turns, since a GPU that had a moment's rest runs at other clocks than one that had none.
- * Leaves in the field who has samples. */
+/* Leaves the slowest out until the field's turns are done in time, but neither the default nor the incumbent. */
+static void shorten(const search *s, int w, field *f) {
+  const tune_choice *choice = &s->group->choices[w];
+  while (too_long(s->race_deadline, expected_seconds(s, w, f, s->settings->amount.sample_seconds / 2, WARM_UP))) {
+    int slowest = -1;
+    for (int n = 0; n < f->count; n++) {
+      const int c = f->candidates[n];
+      if (c != choice->incumbent && c != choice->default_candidate &&
+          (slowest < 0 ||
+           s->group->candidates[c].on[w].seconds > s->group->candidates[f->candidates[slowest]].on[w].seconds))
+        slowest = n;
+    }
+    if (slowest < 0)
+      return;
+    memmove(f->candidates + slowest, f->candidates + slowest + 1,
+            (size_t)(--f->count - slowest) * sizeof *f->candidates);
+  }
+}
+
+/* Everyone by himself for a sample, the incumbent first, so that one that hangs or crashes costs only itself; then
+ * those that are not far behind in turns, since a GPU that had a moment's rest runs at other clocks than one that had
+ * none. Leaves in the field who has samples. */
 static void first_round(search *s, int w, field *f) {
   tune_group *g = s->group;
   field all = {0};
@@ -275,6 +306,7 @@ static void first_round(search *s, int w, field *f) {
       f->candidates[kept++] = f->candidates[n];
   f->count = kept;
   f->taken = s->settings->amount.first_samples;
+  shorten(s, w, f);
   if (!time_turns(s, w, f, s->settings->amount.sample_seconds / 2))
     f->count = 0;
 }
@@ -318,7 +350,8 @@ static void race(search *s, int w) {
       break;
     report_step(s->group, s->group->workloads[w].name, 0, f.count, s->done + 0.25 / s->group->nworkloads);
     f.taken *= 2;
-    if (!time_turns(s, w, &f, amount->sample_seconds / 2))
+    if (too_long(s->race_deadline, expected_seconds(s, w, &f, amount->sample_seconds / 2, WARM_UP)) ||
+        !time_turns(s, w, &f, amount->sample_seconds / 2))
       break;
   }
   mark_finalists(s->group, w, &f, amount->finalists);
@@ -437,10 +470,13 @@ static int finish_finals(search *s, field *fields) {
     for (finished = 0; finished < g->nworkloads; finished++) {
       field *f = &fields[finished];
       report_step(g, "final", finished, g->nworkloads, 0.75 + 0.25 * finished / g->nworkloads);
-      if (finished > 0 && late(s->deadline))
-        break;
       free(f->seconds);
       *f = final_field(g, finished, s->settings->amount.final_samples);
+      s->out_of_time =
+          finished > 0 &&
+          too_long(s->deadline, expected_seconds(s, finished, f, s->settings->amount.sample_seconds, WARM_UP));
+      if (s->out_of_time)
+        break;
       if (!time_turns(s, finished, f, s->settings->amount.sample_seconds))
         break;
     }
@@ -461,7 +497,7 @@ static void run_final(search *s) {
     choose_for_all(g, fields);
   else
     snprintf(g->outcome, sizeof g->outcome, "%s: %d of %d workloads are tuned",
-             late(s->deadline) ? "time ran out" : "a final failed", finished, g->nworkloads);
+             s->out_of_time ? "time ran out" : "a final failed", finished, g->nworkloads);
   g->tuned = finished > 0;
   for (int w = 0; w < g->nworkloads; w++)
     free(fields[w].seconds);
@@ -501,7 +537,7 @@ static void note_dropped(search *s) {
 }
 
 void search_group(tune_group *g, tune_client *client, const tune_settings *settings, double deadline) {
-  search s = {g, client, settings, deadline, 0, 0.5};
+  search s = {g, client, settings, deadline, 0, 0.5, false};
   const double now = cli_seconds();
   if (deadline > 0)
     s.race_deadline = now + RACE_SHARE * (deadline > now ? deadline - now : 0);

@@ -3,9 +3,10 @@
 
 local cost = {}
 
--- Seconds that a call takes whatever its size: the start of a kernel; before it, a command that sets counters to zero, a
--- kernel that plans. Measured on an H200. The last two are of a call that plans; those with reuse_plan take neither, but
--- tickets cost about as much in other ways: without `zeroing` the order of short calls is further off (docs/tried.md).
+-- Seconds that a call takes whatever its size: the start of a kernel; before it, a command that sets counters to zero,
+-- a kernel that plans. Measured on an H200. The last two are of a call that plans; those with reuse_plan take neither,
+-- but tickets cost about as much in other ways: without `zeroing` the order of short calls is further off
+-- (docs/tried.md).
 cost.start, cost.zeroing, cost.planning = 2.3e-6, 1.0e-6, 3.0e-6
 
 -- Up to a whole, as a real number: sizes of a workload are real numbers, since integers wrap around in their products.

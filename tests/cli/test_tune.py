@@ -247,6 +247,21 @@ def test_budget(qkvc, few, tmp_path):
     assert any(s and ("time" in s or s == "skipped") for s in said), result
 
 
+def test_budget_of_several_groups(qkvc, few, tmp_path):
+    """Half of the time that all takes: what is begun comes to an end, and the run does not go on far beyond."""
+    specs = [write_spec(tmp_path, name, ONE + TWO + STEP) for name in ("first", "second", "third")]
+    words = ["tune", *specs, *EMU, "--template-path", few, "--json"]
+    qkvc(*words, "-o", tmp_path / "compiled", timeout=900)
+    whole = qkvc(*words, "-o", tmp_path / "whole", timeout=900).json()["seconds"]
+    result = qkvc(*words, "-o", tmp_path / "half", "--budget", f"{whole / 2:.2f}s", timeout=900)
+    took, groups = result.json()["seconds"], result.json()["groups"]
+    assert took < 0.5 * whole + 1.5 * whole / len(groups), result
+    tuned = {(g["spec"], g["phase"]) for g in groups if g["choices"]}
+    assert tuned and len(tuned) < len(groups) or any(g["outcome"] or g["failed"] for g in groups), result
+    written = tables(tmp_path / "half")
+    assert {phase for _, phase in tuned} <= {phase for _, phase, _ in written}, result
+
+
 def test_json_alone_on_standard_output(qkvc, few, tmp_path):
     """Also where no time is left for a group, and of a dry run; rows that cannot be written are told of."""
     spec, out = write_spec(tmp_path, "alone", ONE), tmp_path / "tables"
