@@ -33,7 +33,8 @@ static char *build_question(const tune_group *g, const tune_candidate *c) {
   record_put(&r, "spec", g->path);
   record_put(&r, "phase", g->phase);
   record_put(&r, "family", c ? c->family : "attention_naive");
-  record_put(&r, "schedule", c ? c->schedule : NULL);
+  if (c)
+    record_put(&r, "schedule", c->schedule);
   record_put_number(&r, "unaligned", c && !g->aligned);
   record_close(&r);
   fclose(out);

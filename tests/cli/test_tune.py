@@ -374,3 +374,14 @@ def test_worker(qkvc, tmp_path):
     assert absent["status"] == unknown["status"] == "failed" and "absent.yaml" in absent["reason"]
     assert wrong["status"] == "error" and "tile_n" in wrong["reason"]
     assert len(ask_worker(qkvc.cache, "no record", '{"ask":"check"}')[1]) == 1
+
+
+def test_worker_builds(qkvc, tmp_path):
+    """A candidate's kernels, or those of a family by its default; what does not compile says so in one line."""
+    spec = json.dumps(str(write_spec(tmp_path, "builds", ONE)))
+    ask = f'{{"ask":"build","spec":{spec},"phase":"prefill","family":"%s"%s,"unaligned":1}}'
+    _, (_, default, chosen, illegal) = ask_worker(qkvc.cache, ask % ("attention_naive", ""),
+                                                  ask % (FAMILY, ',"schedule":"tile_n=32"'), ask % (FAMILY, ',"schedule":"tile_n=7"'))
+    assert default["status"] == chosen["status"] == "ok", (default, chosen)
+    assert len(default["key"]) == len(chosen["key"]) == 32 and default["key"] != chosen["key"]
+    assert illegal["status"] == "compile" and "tile_n" in illegal["reason"] and "\n" not in illegal["reason"]
