@@ -67,11 +67,20 @@ static bool find_bus(const qkv_device_info *device, char bus[32]) {
   return ok;
 }
 
+/* NULL: not there. Drivers from 535 on have the reasons under another name, too, which may outlive the one used here.
+ */
+static void *find_function(void *library, const char *symbol) {
+  void *address = dlsym(library, symbol);
+  if (!address && !strcmp(symbol, "nvmlDeviceGetCurrentClocksThrottleReasons"))
+    address = dlsym(library, "nvmlDeviceGetCurrentClocksEventReasons");
+  return address;
+}
+
 /* Whether every function is there. */
 static bool find_functions(tune_clock *c) {
   void *address;
 #define X(name, symbol, parameters)                                                                                    \
-  if (!(address = dlsym(c->library, #symbol)))                                                                         \
+  if (!(address = find_function(c->library, #symbol)))                                                                 \
     return false;                                                                                                      \
   memcpy(&c->name, &address, sizeof address);
   NVML_FUNCTIONS(X)

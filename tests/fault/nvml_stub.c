@@ -44,5 +44,8 @@ STUB(nvmlDeviceGetHandleByPciBusId_v2, (const char *bus, void **out), if (strcmp
 STUB(nvmlDeviceGetClockInfo, (void *device, int type, unsigned *out),
      if (device != &mhz || type < 1 || type > 2) return 2;
      if (type == 1) advance(); *out = type == 1 ? mhz : 3201)
+#ifdef NEWER /* the name of later drivers alone */
+#define nvmlDeviceGetCurrentClocksThrottleReasons nvmlDeviceGetCurrentClocksEventReasons
+#endif
 STUB(nvmlDeviceGetCurrentClocksThrottleReasons, (void *device, unsigned long long *out), *out = reasons)
 STUB(nvmlDeviceGetPowerUsage, (void *device, unsigned *out), *out = 1000 * watts)

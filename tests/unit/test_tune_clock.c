@@ -19,7 +19,7 @@
 #include "../../tools/tune_stats.c"
 
 cli_globals cli_global;
-static char folder[] = "/tmp/qkv-clock-XXXXXX", library[256], driver[256];
+static char folder[] = "/tmp/qkv-clock-XXXXXX", library[256], newer[256], driver[256];
 static const qkv_device_info gpu = {.size = sizeof gpu, .kind = "cuda", .name = "a GPU"};
 static const qkv_device_info emulator = {.size = sizeof emulator, .kind = "emu", .name = "emu"};
 
@@ -205,6 +205,19 @@ static void test_planted(void **unused) {
   dlclose(stub);
 }
 
+/* A library that has the reasons under their later name alone. */
+static void test_later_name(void **unused) {
+  (void)unused;
+  tune_clocks clocks;
+  plant("1500:600:0x4", "0000:17:00.0", "");
+  setenv("QKV_NVML", newer, 1);
+  tune_clock *c = clock_open(&gpu);
+  assert_non_null(c);
+  sample(c, 100, &clocks);
+  assert_true(clocks.readings > 0 && clocks.power_capped == 1);
+  clock_close(c);
+}
+
 /* The GPU is the one that the driver has under the device's number. */
 static void test_bus(void **unused) {
   (void)unused;
@@ -254,11 +267,11 @@ static void test_nothing_there(void **unused) {
 }
 
 /* A stand-in of tests/fault as a shared library of the folder; its path. */
-static bool build(const char *source, const char *name, char path[256]) {
+static bool build(const char *source, const char *options, const char *name, char path[256]) {
   char command[1024];
   snprintf(path, 256, "%s/%s", folder, name);
-  snprintf(command, sizeof command, "cc -shared -fPIC -w -Wl,-soname,%s -o %s %s/tests/fault/%s", name, path,
-           QKV_SOURCE_DIR, source);
+  snprintf(command, sizeof command, "cc -shared -fPIC -w %s -Wl,-soname,%s -o %s %s/tests/fault/%s", options, name,
+           path, QKV_SOURCE_DIR, source);
   return system(command) == 0;
 }
 
@@ -270,15 +283,17 @@ int main(void) {
     fprintf(stderr, "no C compiler to build the stubs: skipped\n");
     return 0;
   }
-  if (!build("nvml_stub.c", "libnvidia-ml.so.1", library) || !build("cuda_stub.c", "libcuda.so.1", driver))
+  if (!build("nvml_stub.c", "", "libnvidia-ml.so.1", library) || !build("cuda_stub.c", "", "libcuda.so.1", driver) ||
+      !build("nvml_stub.c", "-DNEWER", "libnvidia-ml.so.2", newer))
     return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_summary), cmocka_unit_test(test_long_spans),
-                                     cmocka_unit_test(test_merge),   cmocka_unit_test(test_answers),
-                                     cmocka_unit_test(test_notes),   cmocka_unit_test(test_planted),
-                                     cmocka_unit_test(test_bus),     cmocka_unit_test(test_nothing_there)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_summary),    cmocka_unit_test(test_long_spans), cmocka_unit_test(test_merge),
+      cmocka_unit_test(test_answers),    cmocka_unit_test(test_notes),      cmocka_unit_test(test_planted),
+      cmocka_unit_test(test_later_name), cmocka_unit_test(test_bus),        cmocka_unit_test(test_nothing_there)};
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   unlink(library);
   unlink(driver);
+  unlink(newer);
   rmdir(folder);
   return failed;
 }
