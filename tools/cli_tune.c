@@ -273,10 +273,11 @@ static void send_entry(const session *s, const tune_group *g, int w) {
 static int write_group(const session *s, const tune_group *g) {
   const tune_device *d = client_device(s->client);
   const char *path = strstr(d->compiler, " (/"); /* of the library: of this machine */
-  char notes[512];
+  char notes[1024];
   snprintf(notes, sizeof notes, "effort: %s\nsamples: %d\nclock: %.0f MHz\ndriver: %d\ncompiler: %.*s\n",
            s->settings.amount.name, s->settings.amount.final_samples, 1e-6 * d->clock_hz, d->driver,
            path ? (int)(path - d->compiler) : 200, d->compiler);
+  clock_notes(g, notes + strlen(notes), sizeof notes - strlen(notes));
   for (int w = 0; w <= g->nworkloads; w++)
     send_entry(s, g, w);
   return ask_plain(s, "write", g->path, notes);

@@ -9,6 +9,7 @@
 #include "qkv_tune.h"
 #include "tune_builders.h"
 #include "tune_client.h"
+#include "tune_clock.h"
 
 extern const cli_command tune_worker_command; /* in no list of commands: tuners start it */
 
@@ -50,6 +51,7 @@ typedef struct tune_timing {
   bool finalist;
   double seconds, low, high; /* median, 10th and 90th percentile of the last round */
   int samples;
+  tune_clocks clocks; /* of the last round: those of all who were in it */
 } tune_timing;
 
 typedef struct tune_candidate {
@@ -126,6 +128,15 @@ void compile_name(const tune_group *g, const tune_candidate *c, char *out, size_
 
 /* Checks, races and chooses. What it cannot finish by `deadline` (0: none) is said in g->outcome. */
 void search_group(tune_group *g, tune_client *client, const tune_settings *settings, double deadline);
+
+/* ---- tune_clock_notes.c ---- */
+
+/* Lines on the clocks of a group's finals for the tables' `measured`: "sm_clock: 1755 MHz (1680 to 1980)" and others;
+ * "" when none were read. Every line ends with a line feed. */
+void clock_notes(const tune_group *g, char *out, size_t size);
+/* Prints a line for each workload in whose final the SM clock moved by more than CLOCK_DRIFT. */
+#define CLOCK_DRIFT 0.05
+void report_clock_drift(const tune_group *g, FILE *out);
 
 /* ---- tune_report.c ---- */
 

@@ -91,8 +91,10 @@ void report_group(const tune_group *g) {
   }
   if (g->outcome[0])
     printf("  %s\n", g->outcome);
-  if (g->tuned)
+  if (g->tuned) {
     print_choices(g);
+    report_clock_drift(g, stdout);
+  }
   fflush(stdout);
 }
 
@@ -230,9 +232,10 @@ void report_json(const tune_plan *plan, const tune_device *device, double second
 
 /* ---- CSV ---- */
 
-static void csv_seconds(FILE *out, double seconds) {
-  if (seconds > 0)
-    fprintf(out, ",%.9g", seconds);
+/* Empty: not known. */
+static void csv_number(FILE *out, double value) {
+  if (value > 0)
+    fprintf(out, ",%.9g", value);
   else
     fputc(',', out);
 }
@@ -240,7 +243,7 @@ static void csv_seconds(FILE *out, double seconds) {
 void report_csv(FILE *out, const tune_group *g) {
   if (!g) {
     fprintf(out, "spec,workload,batch,len_q,len_k,phase,family,schedule,is_default,model_seconds,median_seconds,"
-                 "p10_seconds,p90_seconds,samples,registers,spill_bytes,status\n");
+                 "p10_seconds,p90_seconds,samples,registers,spill_bytes,status,sm_mhz\n");
     return;
   }
   for (int w = 0; w < g->nworkloads; w++)
@@ -253,11 +256,13 @@ void report_csv(FILE *out, const tune_group *g) {
       fprintf(out, "%s,%s,%lld,%lld,%lld,%s,%s,\"%s\",%d", g->name, size->name, (long long)size->batch,
               (long long)size->len_q, (long long)size->len_k, g->phase, c->family, c->schedule,
               g->choices[w].default_candidate == n);
-      csv_seconds(out, on->model);
-      csv_seconds(out, on->seconds);
-      csv_seconds(out, on->low);
-      csv_seconds(out, on->high);
-      fprintf(out, ",%d,%d,%d,%s\n", on->samples, c->registers, c->spills, c->status[0] ? c->status : "ok");
+      csv_number(out, on->model);
+      csv_number(out, on->seconds);
+      csv_number(out, on->low);
+      csv_number(out, on->high);
+      fprintf(out, ",%d,%d,%d,%s", on->samples, c->registers, c->spills, c->status[0] ? c->status : "ok");
+      csv_number(out, on->clocks.sm_mhz);
+      fputc('\n', out);
     }
   fflush(out);
 }

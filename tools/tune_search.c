@@ -144,8 +144,8 @@ static void time_question(const search *s, int w, const field *f, double sample_
   free(list);
 }
 
-/* Keeps what a field's samples say of its candidates. */
-static void note_timings(tune_group *g, int w, const field *f) {
+/* Keeps what a field's samples, and the answer with them, say of its candidates. */
+static void note_timings(tune_group *g, int w, const field *f, const record *answer) {
   for (int n = 0; n < f->count; n++) {
     const double *samples = f->seconds + (long)n * f->taken;
     tune_timing *on = &g->candidates[f->candidates[n]].on[w];
@@ -153,6 +153,7 @@ static void note_timings(tune_group *g, int w, const field *f) {
     on->low = stats_quantile(samples, f->taken, 0.1);
     on->high = stats_quantile(samples, f->taken, 0.9);
     on->samples = f->taken;
+    clocks_get(answer, &on->clocks);
   }
 }
 
@@ -179,7 +180,7 @@ static bool ask_time(search *s, int w, field *f, double sample_seconds, double w
   for (int n = 0; ok && n < wanted; n++)
     ok = f->seconds[n] > 0;
   if (ok)
-    note_timings(s->group, w, f);
+    note_timings(s->group, w, f, &answer);
   const char *text = record_text(&answer, "reason");
   snprintf(status, 16, "%s", answer_is(&answer, "ok") ? "error" : record_text(&answer, "status"));
   *reason = text ? strdup(text) : NULL;

@@ -22,6 +22,7 @@
 
 #include "cli.h"
 #include "tune.h"
+#include "tune_clock.h"
 #include "tune_inputs.h"
 #include "tune_record.h"
 
@@ -50,7 +51,9 @@ typedef struct worker {
   tune_inputs inputs;
   pending entries[ENTRIES];
   int nentries;
-  bool lost; /* the device failed */
+  bool clock_sought;
+  tune_clock *clock; /* NULL: nobody tells */
+  bool lost;         /* the device failed */
 } worker;
 
 /* ---- Answers ---- */
@@ -280,6 +283,14 @@ static int need_inputs(worker *w, const record *question) {
   return code;
 }
 
+/* The device's clocks, looked for by the first question that times: other workers never need them. */
+static void need_clock(worker *w) {
+  qkv_device_info d = {.size = sizeof d};
+  if (!w->clock_sought && !qkv_device_get_info(w->engine, &d))
+    w->clock = clock_open(&d);
+  w->clock_sought = true;
+}
+
 /* What is measured in turns. */
 typedef struct contest {
   int count;
@@ -330,10 +341,15 @@ static void do_time(worker *w, const record *question, record_writer *out) {
   contest *c = calloc(1, sizeof *c);
   double *seconds = calloc((size_t)CONTESTANTS * (size_t)(samples > 0 ? samples : 1), sizeof *seconds);
   qkv_status status = copy && c && seconds && samples > 0 ? QKV_OK : QKV_OUT_OF_MEMORY;
+  tune_clocks clocks = {0};
   if (!code && !status)
     status = prepare_contest(w, phase, copy, c);
-  if (!code && !status)
+  if (!code && !status) {
+    need_clock(w);
+    clock_start(w->clock);
     status = run_contest(w, question, c, seconds);
+    clock_stop(w->clock, &clocks);
+  }
   *out = record_open(stdout);
   if (code)
     answer(out, "failed", qkv_last_error(NULL));
@@ -342,6 +358,7 @@ static void do_time(worker *w, const record *question, record_writer *out) {
   if (!code && !status) {
     record_put_number(out, "cold", w->inputs.cold);
     record_put_number(out, "calls", c->who[0].calls);
+    clocks_put(out, &clocks);
     record_put_numbers(out, "seconds", seconds, c->count * samples);
   }
   if (c && c->workspace && !w->lost)
@@ -453,6 +470,7 @@ static int run(int count, char **arguments) {
   record_free(&question);
   if (w.lost) /* nothing can be freed on a device that failed */
     _exit(EXIT_FAILED);
+  clock_close(w.clock);
   forget_inputs(&w);
   forget_checks(&w);
   free(w.path);

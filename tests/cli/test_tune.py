@@ -168,6 +168,55 @@ exec g++ "$@"
         assert sorted(log.read_text().split()) == ["crash", "hang"]
 
 
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory):
+    """A library that tells planted clocks, of a GPU that the emulator is taken for."""
+    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", library, ROOT / "tests/fault/nvml_stub.c"], check=True)
+    return {"QKV_NVML": library, "QKV_NVML_BUS": "0000:17:00.0"}
+
+
+def test_clocks_are_kept(qkvc, few, nvml, tmp_path):
+    """Planted clocks are in the journal, in the CSV file and in the table; a run that is resumed has the same."""
+    spec, out = write_spec(tmp_path, "clocks", ONE), tmp_path / "tables"
+    words = ("tune", spec, *EMU, "--template-path", few, "-o", out, "--csv")
+    result = qkvc(*words, tmp_path / "1.csv", env=nvml | {"QKV_STUB_NVML": "1755:650:4"}, timeout=900)
+    timed = [line for line in map(json.loads, (out / "journal.jsonl").read_text().splitlines())
+             if line["question"].startswith("time ")]
+    assert timed and all(line["sm_mhz"] == line["sm_mhz_low"] == 1755 and line["memory_mhz"] == 3201 and line["watts"] == 650
+                         and line["power_capped"] == 1 and line["thermal_capped"] == 0 and line["clock_readings"] > 0
+                         for line in timed), timed
+    with open(tmp_path / "1.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows and all(row["sm_mhz"] == "1755" for row in rows if row["median_seconds"]), rows
+    table, = out.rglob("*.yaml")
+    for note in ("sm_clock: 1755 MHz (1755 to 1755)", "power_capped: 1", "thermal_capped: 0", "memory_clock: 3201 MHz", "power: 650 W"):
+        assert f"      {note}\n" in table.read_text(), table.read_text()
+    assert "note:" not in result.out, result
+    qkvc(*words, tmp_path / "2.csv", "--resume", timeout=900) # without the library
+    assert (tmp_path / "2.csv").read_text() == (tmp_path / "1.csv").read_text()
+    for first, said in (1840, False), (1855, True):
+        journal = out / "journal.jsonl"
+        journal.write_text(re.sub(r'"sm_mhz_first":\d+,"sm_mhz_last":\d+', f'"sm_mhz_first":{first},"sm_mhz_last":1755',
+                                  journal.read_text()))
+        result = qkvc(*words, tmp_path / "3.csv", "--resume", timeout=900)
+        assert (f"  note: one: the SM clock went from {first} to 1755 MHz during the final" in result.out) == said, result
+        assert "tile_n" in result.out and len(tables(out)) == 2, result
+
+
+def test_without_clocks(qkvc, few, nvml, tmp_path):
+    """A GPU that NVML does not know costs the clocks and nothing else."""
+    spec, out = write_spec(tmp_path, "none", ONE), tmp_path / "tables"
+    words = ("tune", spec, *EMU, "--template-path", few, "-o", out, "--csv", tmp_path / "rows.csv", "-v")
+    result = qkvc(*words, env=nvml | {"QKV_NVML_BUS": "0000:18:00.0"}, timeout=900)
+    assert result.err.count("clocks are not read: NVML tells none of 0000:18:00.0") == 1, result
+    assert "sm_mhz" not in (out / "journal.jsonl").read_text()
+    table, = out.rglob("*.yaml")
+    assert "sm_clock" not in table.read_text() and tables(out)
+    with open(tmp_path / "rows.csv", newline="") as file:
+        assert all(row["sm_mhz"] == "" for row in csv.DictReader(file))
+
+
 @needs_nvrtc
 def test_a_device_that_is_gone_ends_the_run(qkvc, few, tmp_path):
     """On a driver without a GPU: the worker is killed, and then there is no driver for another one."""

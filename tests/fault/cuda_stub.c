@@ -115,6 +115,7 @@ STUB(cuGetErrorString, (int error, const char **text), (void)error; *text = "a s
 STUB(cuDeviceGetCount, (int *count), *count = gpus())
 STUB(cuDeviceGet, (int *device, int ordinal), *device = ordinal)
 STUB(cuDeviceGetName, (char *name, int size, int device), snprintf(name, (size_t)size, "Stub %d", device))
+STUB(cuDeviceGetPCIBusId, (char *id, int size, int device), snprintf(id, (size_t)size, "0000:%02x:00.0", 0x17 + device))
 STUB(cuDeviceGetAttribute, (int *value, int attribute, int device), *value = attribute_of(attribute, device))
 STUB(cuDeviceTotalMem_v2, (size_t * bytes, int device), (void)device; *bytes = (size_t)1 << 30)
 STUB(cuDevicePrimaryCtxRetain, (context * c, int device), *c = &contexts[device])
