@@ -423,10 +423,10 @@ const cli_command cli_tune_command = {
     "SPEC...",
     "find the fastest schedules on this device and write them to tables",
     "For each phase of each spec: the schedules that a model of the device expects most of are compiled in parallel,\n"
-    "checked against the reference, and timed on the spec's workloads, in turns, by a worker process. A candidate "
-    "that\n"
-    "does not compile, breaks the compiler, is wrong, crashes or hangs costs itself and a line in the journal. The schedule in use stays\n"
-    "unless another one is faster by more than the noise. qkv_prepare takes what the tables have (docs/tuning.md).\n"
+    "checked against the reference, and timed on the spec's workloads, in turns, by a worker process. A candidate\n"
+    "that does not compile, breaks the compiler, is wrong, crashes or hangs costs itself and a line in the journal.\n"
+    "The schedule in use stays unless another one is faster by more than the noise, or it is slower than the default.\n"
+    "qkv_prepare takes what the tables have (docs/tuning.md).\n"
     "A run that was killed goes on with --resume. Several GPUs: --shard 1/4 and so on, then qkvc tuned merge.",
     options,
     1,
