@@ -97,6 +97,8 @@ void cli_print_overview(void);
  * is left alone. Returns an exit code after a message. */
 typedef void cli_writer(FILE *out, const void *data);
 int cli_write_file(const char *path, cli_writer *write, const void *data);
+/* The same without a message: 0 or an errno. */
+int cli_try_write_file(const char *path, cli_writer *write, const void *data);
 
 /* ---- Threads (cli_parallel.c) ---- */
 

@@ -6,25 +6,21 @@
 
 #include "cli.h"
 
-int cli_write_file(const char *path, cli_writer *write, const void *data) {
+int cli_try_write_file(const char *path, cli_writer *write, const void *data) {
   FILE *out = fopen(path, "wb");
-  int why = errno;
-  if (out) {
-    struct stat what;
-    const bool regular = fstat(fileno(out), &what) == 0 && S_ISREG(what.st_mode); /* a pipe or /dev/full stays */
-    errno = 0;
-    write(out, data);
-    bool ok = !ferror(out) && fflush(out) == 0;
-    why = errno ? errno : EIO;
-    if (fclose(out) != 0 && ok) {
-      why = errno;
-      ok = false;
-    }
-    if (ok)
-      return EXIT_OK;
-    if (regular)
-      unlink(path);
+  if (!out)
+    return errno;
+  struct stat what;
+  const bool regular = fstat(fileno(out), &what) == 0 && S_ISREG(what.st_mode); /* a pipe or /dev/full stays */
+  errno = 0;
+  write(out, data);
+  bool ok = !ferror(out) && fflush(out) == 0;
+  int why = errno ? errno : EIO;
+  if (fclose(out) != 0 && ok) {
+    why = errno;
+    ok = false;
   }
-  cli_error("%s: %s", path, strerror(why));
-  return EXIT_FAILED;
+  if (!ok && regular)
+    unlink(path);
+  return ok ? 0 : why;
 }

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "cli.h"
 
 static const struct {
   const char *name;
@@ -242,6 +242,20 @@ bool npy_read(const char *path, npy_array *out, char error[NPY_ERROR_SIZE]) {
   return ok;
 }
 
+typedef struct npy_file {
+  unsigned char prefix[10];
+  const char *header;
+  int header_bytes; /* with what fills it up */
+  const npy_array *array;
+} npy_file;
+
+static void print_file(FILE *out, const void *data) {
+  const npy_file *f = data;
+  fwrite(f->prefix, 1, sizeof f->prefix, out);
+  fprintf(out, "%-*s\n", f->header_bytes - 1, f->header);
+  fwrite(f->array->data, 1, (size_t)f->array->count * (size_t)types[f->array->type].size, out);
+}
+
 bool npy_write(const char *path, const npy_array *array, char error[NPY_ERROR_SIZE]) {
   char header[320] = "", shape[NPY_MAX_RANK * 24 + 1] = "";
   size_t length = 0;
@@ -251,24 +265,11 @@ bool npy_write(const char *path, const npy_array *array, char error[NPY_ERROR_SI
   snprintf(header, sizeof header, "{'descr': '%c%s', 'fortran_order': False, 'shape': (%s), }",
            types[array->type].size == 1 ? '|' : '<', types[array->type].name, shape);
   size_t text = strlen(header), total = (10 + text + 1 + 63) / 64 * 64 - 10; /* data starts at a multiple of 64 */
-  unsigned char prefix[10] = {
-      0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(total & 255), (unsigned char)(total >> 8)};
-  FILE *stream = fopen(path, "wb");
-  if (!stream)
-    return refuse(error, "%s", strerror(errno));
-  struct stat what;
-  const bool regular = fstat(fileno(stream), &what) == 0 && S_ISREG(what.st_mode); /* a pipe or /dev/full stays */
-  size_t bytes = (size_t)array->count * (size_t)types[array->type].size;
-  bool ok = fwrite(prefix, 1, 10, stream) == 10 && fprintf(stream, "%-*s\n", (int)total - 1, header) == (int)total &&
-            fwrite(array->data, 1, bytes, stream) == bytes;
-  int why = errno;
-  if (fclose(stream) != 0 && ok) {
-    ok = false;
-    why = errno;
-  }
-  if (ok)
-    return true;
-  if (regular)
-    unlink(path);
-  return refuse(error, "%s", strerror(why));
+  const npy_file file = {
+      {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(total & 255), (unsigned char)(total >> 8)},
+      header,
+      (int)total,
+      array};
+  const int why = cli_try_write_file(path, print_file, &file);
+  return why ? refuse(error, "%s", strerror(why)) : true;
 }

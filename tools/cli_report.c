@@ -182,3 +182,10 @@ double cli_seconds(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
+
+int cli_write_file(const char *path, cli_writer *write, const void *data) {
+  const int error = cli_try_write_file(path, write, data);
+  if (error)
+    cli_error("%s: %s", path, strerror(error));
+  return error ? EXIT_FAILED : EXIT_OK;
+}

@@ -110,7 +110,7 @@ return {
       return {{tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {4, 8, 16}, blocks = {1, 2, 3},
                together = split.side_by_side(v)}}
     end
-    local list = split.merges(v, {tile_m = sizes, lanes = lanes, keys = {2, 4, 8}, warps = {4, 8, 16}})
+    local list = split.merges({tile_m = sizes, lanes = lanes, keys = {2, 4, 8}, warps = {4, 8, 16}})
     list[#list + 1] = {tile_m = sizes, lanes = lanes, keys = {1, 2, 4, 8}, warps = {2, 4, 6, 8, 12, 16},
                        blocks = {1, 2, 3, 4}, together = split.side_by_side(v), split = split.lengths(v)}
     return list

@@ -13,6 +13,7 @@ local split = library("split")
 local PANEL = 64 -- columns of a panel, which the swizzle of 128 bytes mixes
 local MBARRIER_BYTES = 8
 local MOST_IN_FLIGHT = 7 -- groups of copies that a thread can wait behind (prim/cp_async.cuh)
+local CLUSTER_RINGS = {2, 3, 4, 5} -- stages that leave room for the parts of a cluster
 
 -- Registers of a thread at launch by consumer warpgroups, and the most that a consumer may have: what it has more than
 -- at launch the producer gives.
@@ -135,21 +136,17 @@ return {
       add{tile_m = sizes, tile_n = {128}, warpgroups = {1, 2}, stages = {3}}
       add{warpgroups = {3}}
       add{split = split.few_lengths(v)}
-      for _, merge in ipairs(split.merges(v, {}, {2, 3, 4, 5})) do add(merge) end
+      for _, merge in ipairs(split.merges({}, CLUSTER_RINGS)) do add(merge) end
     elseif effort == 1 then
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8},
           together = split.side_by_side(v)}
       add{tile_m = sizes, split = split.lengths(v)}
-      for _, merge in ipairs(split.merges(v, {tile_n = {64, 128}, warpgroups = {1, 2}}, {2, 3, 4, 5})) do
-        add(merge)
-      end
+      for _, merge in ipairs(split.merges({tile_n = {64, 128}, warpgroups = {1, 2}}, CLUSTER_RINGS)) do add(merge) end
     else
       add{tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}, stages = {2, 3, 4, 5, 6, 7, 8, 10, 12},
           together = split.side_by_side(v), split = split.lengths(v)}
-      for _, merge in ipairs(split.merges(v, {tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}},
-                                          {2, 3, 4, 5})) do
-        add(merge)
-      end
+      local tiles = {tile_m = sizes, tile_n = {64, 128}, warpgroups = {1, 2, 3}}
+      for _, merge in ipairs(split.merges(tiles, CLUSTER_RINGS)) do add(merge) end
     end
     return list
   end,

@@ -166,13 +166,13 @@ local function fit_rows(v, len_q, s)
   return s
 end
 
--- Whether blocks of `warpgroups` end sooner than those of three, where all rows see as many keys and dimensions are
+-- Whether blocks of two warpgroups end sooner than those of three, where all rows see as many keys and dimensions are
 -- small: an SM is done after as many rounds as it has tiles. Two warpgroups fill the tensor cores less, a row takes
 -- 1.3 times as long (H200, D 64 and 72, ten shapes of 1 to 32 images and texts). Unknown sizes: no.
-local function has_fewer_rounds(v, request, warpgroups)
+local function has_fewer_rounds(v, request)
   local heads = v.heads_q * request.batch
   local function time(w) return ceil_div(heads * ceil_div(request.len_q, 64 * w), SMS) * w end
-  return heads > 0 and request.len_q > 0 and 1.3 * time(warpgroups) < time(3)
+  return heads > 0 and request.len_q > 0 and 1.3 * time(2) < time(3)
 end
 
 -- Whether pages hold whole boxes.
@@ -307,7 +307,7 @@ return {
     if dim <= 128 and mask.reads_pairs then return schedule(2, 80, {order = 0}) end -- 64 loads in flight would spill
     if dim <= 64 and mask.width and mask.width <= NARROW then return schedule(3, 64, {stages = 3}) end
     if dim <= 72 then
-      local warpgroups = not uneven and has_fewer_rounds(v, request, 2) and 2 or 3
+      local warpgroups = not uneven and has_fewer_rounds(v, request) and 2 or 3
       return schedule(warpgroups, 128, dim <= 64 and {stages = 3} or {q_buffers = 1})
     end
     if dim <= 96 then return schedule(2, 128, {q_buffers = 1}) end

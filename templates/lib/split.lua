@@ -96,14 +96,14 @@ function split.side_by_side(v)
 end
 -- Products for who adds up the parts of several blocks, each with the axes of `more`: a kernel behind, and clusters.
 -- Parts of a cluster take room, which smaller rings leave: the stages of `rings`.
-function split.merges(v, more, rings)
+function split.merges(more, rings)
   local kernel, clusters = split.kernel_behind(more), split.kernel_behind(more)
   clusters.merge, clusters.together, clusters.split, clusters.stages = {2, 4, 8, 16}, {1}, {0}, rings
   return {kernel, clusters}
 end
 function split.kernel_behind(more)
   local product = {merge = {KERNEL}}
-  for axis, values in pairs(more or {}) do product[axis] = values end
+  for axis, values in pairs(more) do product[axis] = values end
   return product
 end
 function split.few_lengths(v) return v.deterministic == "batch" and {1024, 4096} or {0, 4096} end

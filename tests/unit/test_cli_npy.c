@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include <unistd.h>
+
 #include "../../tools/cli_npy.c"
 
 /* A file in memory: version, header text padded to 64, `data` bytes of zeros. */

@@ -445,6 +445,23 @@ static void fill_with_packs(qkv_engine *e) {
   }
 }
 
+/* What a tuner would say of the maxima: this schedule is twice as fast as the default. */
+static qkv_tuned_entry measured(const char *family_name, const char *schedule, const char *default_schedule) {
+  return (qkv_tuned_entry){.size = sizeof(qkv_tuned_entry),
+                           .phase = "prefill",
+                           .family = family_name,
+                           .schedule = schedule,
+                           .workload = "w",
+                           .batch = maxima.batch,
+                           .len_q = maxima.len_q,
+                           .len_k = maxima.len_k,
+                           .seconds = 1e-3,
+                           .low = 1e-3,
+                           .high = 1e-3,
+                           .default_schedule = default_schedule,
+                           .default_seconds = 2e-3};
+}
+
 /* A table in `folder` whose one entry is not the default schedule, and a pack made with it. */
 static void make_tuned_pack(const char *folder, const char *path, qkv_tuned_entry *entry) {
   static char before[256];
@@ -452,19 +469,7 @@ static void make_tuned_pack(const char *folder, const char *path, qkv_tuned_entr
   qkv_spec *s = load(e, dense);
   snprintf(before, sizeof before, "%s", schedule_of(e, dense, &maxima, 2));
   assert_string_not_equal(before, tuned_schedule);
-  *entry = (qkv_tuned_entry){.size = sizeof *entry,
-                             .phase = "prefill",
-                             .family = "attention_forward_sm80",
-                             .schedule = tuned_schedule,
-                             .workload = "w",
-                             .batch = maxima.batch,
-                             .len_q = maxima.len_q,
-                             .len_k = maxima.len_k,
-                             .seconds = 1e-3,
-                             .low = 1e-3,
-                             .high = 1e-3,
-                             .default_schedule = before,
-                             .default_seconds = 2e-3};
+  *entry = measured("attention_forward_sm80", tuned_schedule, before);
   must(qkv_tuned_write(e, s, NULL, entry, 1, NULL));
   qkv_bundle *b;
   must(qkv_bundle_open(e, &b));
@@ -727,8 +732,8 @@ static void test_refused_images_are_had_elsewhere(void **state) {
   qkv_close(e);
 }
 
-/* An entry of the cache that the device refuses is built again, not for want of memory; and none is lost when the device
- * refuses everything. */
+/* An entry of the cache that the device refuses is built again, not for want of memory; and none is lost when the
+ * device refuses everything. */
 static void test_refused_entries_are_replaced(void **state) {
   (void)state;
   char *folder = path_of("cache");
@@ -765,19 +770,7 @@ static void test_clusters_that_fit_nowhere(void **state) {
   char *cluster = strstr(pairs, "cluster=1");
   assert_non_null(cluster);
   cluster[8] = '2';
-  const qkv_tuned_entry entry = {.size = sizeof entry,
-                                 .phase = "prefill",
-                                 .family = "attention_forward_sm90",
-                                 .schedule = pairs,
-                                 .workload = "w",
-                                 .batch = maxima.batch,
-                                 .len_q = maxima.len_q,
-                                 .len_k = maxima.len_k,
-                                 .seconds = 1e-3,
-                                 .low = 1e-3,
-                                 .high = 1e-3,
-                                 .default_schedule = before,
-                                 .default_seconds = 2e-3};
+  const qkv_tuned_entry entry = measured("attention_forward_sm90", pairs, before);
   must(qkv_tuned_write(e, s, NULL, &entry, 1, NULL));
   assert_string_equal(schedule_of(e, dense, &maxima, 3), pairs);
   setenv("QKV_STUB_GPC", "1", 1);
@@ -805,8 +798,8 @@ static void test_newer_format(void **state) {
   (void)state;
   char *path = path_of("a.pack"), *copy = path_of("copy.pack"), command[512];
   make_pack(path, NULL, (const char *const[]){dense}, 1, &maxima);
-  snprintf(command, sizeof command, "printf '\\2' | dd of=%s bs=1 seek=8 conv=notrunc 2>/dev/null && cp %s %s", path, path,
-           copy);
+  snprintf(command, sizeof command, "printf '\\2' | dd of=%s bs=1 seek=8 conv=notrunc 2>/dev/null && cp %s %s", path,
+           path, copy);
   assert_int_equal(system(command), 0);
   qkv_engine *e = open_engine(0, (const char *const[]){path, NULL});
   qkv_spec *s = load(e, dense);
