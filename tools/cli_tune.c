@@ -319,7 +319,7 @@ static int tune_group_of(session *s, int n) {
     snprintf(g->outcome, sizeof g->outcome, "no candidates");
     return code;
   }
-  compile_candidates(s->builders, s->client, g, &s->settings, deadline > 0 ? start + 0.5 * (deadline - start) : 0);
+  compile_candidates(s->builders, s->client, g, &s->settings, deadline);
   search_group(g, s->client, &s->settings, deadline);
   g->seconds = cli_seconds() - start;
   s->least = s->least > 0 ? fmin(s->least, g->seconds) : g->seconds;
