@@ -432,13 +432,15 @@ def test_worker(qkvc, tmp_path):
     """It is hidden, says what it works on, and survives questions that cannot be answered."""
     assert "tune-worker" not in qkvc("help").out
     spec = json.dumps(str(write_spec(tmp_path, "worker", ONE)))
-    done, (hello, absent, unknown, wrong) = ask_worker(
+    done, (hello, absent, unknown, wrong, lost) = ask_worker(
         qkvc.cache, '{"ask":"check","spec":"absent.yaml"}', f'{{"ask":"dance","spec":{spec}}}',
-        f'{{"ask":"check","spec":{spec},"phase":"prefill","family":"{FAMILY}","schedule":"tile_n=7","q":33}}')
+        f'{{"ask":"check","spec":{spec},"phase":"prefill","family":"{FAMILY}","schedule":"tile_n=7","q":33}}',
+        f'{{"ask":"write","spec":{spec},"entries":1}}')
     assert done.returncode == 0
     assert hello["status"] == "ok" and hello["kind"] == "emu"
     assert absent["status"] == unknown["status"] == "failed" and "absent.yaml" in absent["reason"]
     assert wrong["status"] == "error" and "tile_n" in wrong["reason"]
+    assert lost["status"] == "failed" and "0 of 1 entries" in lost["reason"]  # of a worker before it
     assert len(ask_worker(qkvc.cache, "no record", '{"ask":"check"}')[1]) == 1
 
 
