@@ -164,7 +164,7 @@ static int choose_tables(session *s) {
 }
 
 /* Asks a question that only has a spec. Returns an exit code. */
-static int ask_plain(const session *s, const char *ask, const char *path, const char *notes) {
+static int ask_plain(const session *s, const char *ask, const char *path, const char *notes, int entries) {
   char *line = NULL;
   size_t size = 0;
   record answer = {0};
@@ -175,6 +175,7 @@ static int ask_plain(const session *s, const char *ask, const char *path, const 
   record_put(&r, "ask", ask);
   record_put(&r, "spec", path);
   record_put(&r, "notes", notes);
+  record_put_number(&r, "entries", entries);
   record_close(&r);
   fclose(out);
   client_ask(s->client, line, s->settings.limit, &answer, NULL, NULL);
@@ -192,7 +193,7 @@ static int check_places(session *s) {
   for (int n = 0; n < s->plan.count; n++) {
     const int code = n && s->plan.groups[n].path == s->plan.groups[n - 1].path
                          ? EXIT_OK
-                         : ask_plain(s, "writable", s->plan.groups[n].path, NULL);
+                         : ask_plain(s, "writable", s->plan.groups[n].path, NULL, 0);
     if (code)
       return code;
   }
@@ -278,9 +279,13 @@ static int write_group(const session *s, const tune_group *g) {
            s->settings.amount.name, s->settings.amount.final_samples, 1e-6 * d->clock_hz, d->driver,
            path ? (int)(path - d->compiler) : 200, d->compiler);
   clock_notes(g, notes + strlen(notes), sizeof notes - strlen(notes));
+  int entries = 0;
   for (int w = 0; w <= g->nworkloads; w++)
-    send_entry(s, g, w);
-  return ask_plain(s, "write", g->path, notes);
+    if (g->choices[w].winner >= 0) {
+      send_entry(s, g, w);
+      entries++;
+    }
+  return ask_plain(s, "write", g->path, notes, entries);
 }
 
 /* ---- The run ---- */
@@ -319,7 +324,7 @@ static int tune_group_of(session *s, int n) {
     snprintf(g->outcome, sizeof g->outcome, "no candidates");
     return code;
   }
-  compile_candidates(s->builders, s->client, g, &s->settings, deadline > 0 ? start + 0.5 * (deadline - start) : 0);
+  compile_candidates(s->builders, s->client, g, &s->settings, deadline);
   search_group(g, s->client, &s->settings, deadline);
   g->seconds = cli_seconds() - start;
   s->least = s->least > 0 ? fmin(s->least, g->seconds) : g->seconds;

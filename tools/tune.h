@@ -117,8 +117,8 @@ double plan_seconds(const tune_group *g, const tune_settings *settings);
 /* ---- tune_compile.c ---- */
 
 /* Compiles all candidates that are in the race; drops those that do not compile, whose compiler crashes or takes too
- * long, or tells of lost speed. Stops starting when `deadline` has passed (0: never): the rest is dropped as skipped.
- */
+ * long, or tells of lost speed. deadline: of the group (0: none), of which candidates that can be done without have
+ * half the time; what is not compiled by then is dropped as skipped. */
 void compile_candidates(tune_builders *builders, const tune_client *client, tune_group *g,
                         const tune_settings *settings, double deadline);
 /* The name under which the journal says why a candidate was not compiled. */

@@ -56,16 +56,34 @@ static void give(const tune_questions *q, builder *one, const record *answer) {
 /* Ends the process, and with it what it was at. */
 static void give_up(const tune_questions *q, builder *one, const char *status, const char *reason) {
   record answer = {0};
-  char how[96], full[256];
-  tune_process_stop(&one->process, true, how, sizeof how);
-  snprintf(full, sizeof full, "%s%s", reason, !strcmp(status, "crashed") ? how : "");
-  record_answer(&answer, status, full);
+  tune_process_stop(&one->process, true, NULL, 0);
+  record_answer(&answer, status, reason);
   give(q, one, &answer);
   record_free(&answer);
 }
 
+/* The same of one that has ended by itself. */
+static void bury(const tune_questions *q, builder *one) {
+  char how[96], reason[160];
+  tune_process_stop(&one->process, true, how, sizeof how);
+  snprintf(reason, sizeof reason, "%s: %s",
+           one->greeted ? "the process that compiled it ended" : "a process that compiles ended while it started", how);
+  give_up(q, one, one->greeted ? "crashed" : "failed", reason);
+}
+
+/* One that has ended since its last answer is no fault of the next question. */
+static void forget_ended(builder *one) {
+  char *line;
+  tune_line got = TUNE_NO_LINE;
+  while (one->process.pid && (got = tune_process_read(&one->process, 0, &line)) == TUNE_LINE)
+    free(line);
+  if (got == TUNE_ENDED)
+    tune_process_stop(&one->process, true, NULL, 0);
+}
+
 static void begin(tune_builders *b, const tune_questions *q, builder *one, int question, const char *line) {
   one->question = question;
+  forget_ended(one);
   if (!one->process.pid) {
     one->greeted = false;
     if (!tune_process_start(&one->process, b->device, NULL, &b->params)) {
@@ -94,28 +112,40 @@ static void hear(const tune_questions *q, builder *one, const char *line) {
   record_free(&said);
 }
 
+/* When a question at hand is given up, if not before; 0: never. */
+static double end_of(const tune_questions *q, const builder *one) {
+  return q->ends[one->question >= q->needed];
+}
+
 /* Takes what it has written, and the time it has had. */
 static void attend(const tune_questions *q, builder *one) {
   char *line, reason[64];
   tune_line got;
   while (one->question != IDLE && (got = tune_process_read(&one->process, 0, &line)) != TUNE_NO_LINE) {
     if (got == TUNE_ENDED) {
-      give_up(q, one, "crashed", "the process that compiled it ended: ");
+      bury(q, one);
       return;
     }
     hear(q, one, line);
     free(line);
   }
-  if (one->question == IDLE || cli_seconds() < one->deadline)
+  const double now = cli_seconds();
+  if (one->question == IDLE)
     return;
-  snprintf(reason, sizeof reason, "not compiled within %.3g s", one->greeted ? q->limit : TUNE_START_LIMIT);
-  give_up(q, one, "timeout", reason);
+  if (end_of(q, one) > 0 && now >= end_of(q, one)) {
+    give_up(q, one, "skipped", "no time was left to compile it");
+  } else if (now >= one->deadline && one->greeted) {
+    snprintf(reason, sizeof reason, "not compiled within %.3g s", q->limit);
+    give_up(q, one, "timeout", reason);
+  } else if (now >= one->deadline) {
+    give_up(q, one, "failed", "a process that compiles did not start");
+  }
 }
 
 /* ---- All ---- */
 
 /* Until one of them has written something, or has no time left. */
-static void wait_for_any(const tune_builders *b) {
+static void wait_for_any(const tune_builders *b, const tune_questions *q) {
   struct pollfd ready[TUNE_BUILDERS];
   double first = INFINITY;
   int busy = 0;
@@ -123,6 +153,8 @@ static void wait_for_any(const tune_builders *b) {
     if (b->items[n].question != IDLE) {
       ready[busy++] = (struct pollfd){.fd = b->items[n].process.from, .events = POLLIN};
       first = fmin(first, b->items[n].deadline);
+      if (end_of(q, &b->items[n]) > 0)
+        first = fmin(first, end_of(q, &b->items[n]));
     }
   const double left = first - cli_seconds();
   if (busy > 0)
@@ -143,7 +175,7 @@ void builders_run(tune_builders *b, const tune_questions *q) {
         next++;
         free(line);
       }
-    wait_for_any(b);
+    wait_for_any(b, q);
     busy = 0;
     for (int n = 0; n < b->count; n++) {
       attend(q, &b->items[n]);

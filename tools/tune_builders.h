@@ -18,11 +18,13 @@ void builders_close(tune_builders *b);
 
 /* Questions 0 to count - 1, begun in that order. */
 typedef struct tune_questions {
-  int count;
+  int count, needed; /* needed: the first so many cannot be done without */
+  double ends[2];    /* cli_seconds() at which those, and the others, are given up; 0: never */
   double limit; /* seconds for each */
   /* The line of question n, freed by the pool; NULL: there is nothing to ask any more. done: how many are. */
   char *(*ask)(void *user, int n, int done);
-  /* Its answer always has a "status": the process's, "timeout", "crashed" or "failed", with a "reason". */
+  /* Its answer always has a "status": the process's, "timeout", "crashed", "skipped" at its end, or "failed" when no
+   * process starts; with a "reason". */
   void (*take)(void *user, int n, const record *answer);
   void *user;
 } tune_questions;

@@ -1,5 +1,6 @@
 /* tune_compile.c: the kernels of a group, compiled by processes of their own (tune_builders.h) into the cache, where
  * the worker finds them. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,12 +8,14 @@
 
 /* What the worker's checks are held against (tune_inputs.h). */
 enum { NAIVE = -1 };
+/* Of a group's time, what may be gone before all is compiled. */
+#define COMPILE_SHARE 0.5
 
 typedef struct pool {
   tune_group *group;
   const tune_client *client;
-  double deadline;
-  int *order; /* of candidates, NAIVE among them: what cannot be done without first */
+  double ends[2]; /* of those that cannot be done without, of the others; 0: none */
+  int *order;     /* of candidates, NAIVE among them: what cannot be done without first */
   int count, needed;
 } pool;
 
@@ -58,7 +61,8 @@ static char *ask_nth(void *user, int n, int done) {
   const pool *p = user;
   tune_candidate *c = p->order[n] == NAIVE ? NULL : &p->group->candidates[p->order[n]];
   report_step(p->group, "compiling", done, p->count, 0.4 * done / p->count);
-  if (c && n >= p->needed && p->deadline > 0 && cli_seconds() > p->deadline) {
+  const double end = p->ends[n >= p->needed];
+  if (c && end > 0 && cli_seconds() >= end) {
     candidate_drop(c, "skipped", "no time was left to compile it");
     return NULL;
   }
@@ -110,7 +114,10 @@ static void keep_needed(tune_group *g) {
 
 void compile_candidates(tune_builders *builders, const tune_client *client, tune_group *g, const tune_settings *s,
                         double deadline) {
-  pool p = {.group = g, .client = client, .deadline = deadline};
+  const double now = cli_seconds();
+  pool p = {.group = g, .client = client};
+  if (deadline > 0)
+    p.ends[0] = deadline, p.ends[1] = now + COMPILE_SHARE * fmax(0, deadline - now);
   p.order = calloc((size_t)g->count + 1, sizeof *p.order);
   if (!p.order) {
     for (int n = 0; n < g->count; n++)
@@ -118,7 +125,7 @@ void compile_candidates(tune_builders *builders, const tune_client *client, tune
     return;
   }
   put_in_order(&p, s);
-  const tune_questions all = {p.count, s->compile_limit, ask_nth, take_nth, &p};
+  const tune_questions all = {p.count, p.needed, {p.ends[0], p.ends[1]}, s->compile_limit, ask_nth, take_nth, &p};
   builders_run(builders, &all);
   keep_needed(g);
   free(p.order);

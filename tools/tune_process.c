@@ -15,6 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Seconds that a process has to end when it is told to: drivers may hang while they are closed. */
+#ifndef FAREWELL
+#define FAREWELL 10.0
+#endif
+
 /* ---- The process ---- */
 
 enum { WORDS = 2 * CLI_LIST_MAX + 24 };
@@ -95,17 +100,31 @@ bool tune_process_start(tune_process *p, const char *device, const char *tables,
   return true;
 }
 
+/* Whether it has ended, after FAREWELL seconds at most. */
+static bool ended_by_itself(pid_t pid, int *status) {
+  const double start = cli_seconds();
+  for (;;) {
+    const pid_t found = waitpid(pid, status, WNOHANG);
+    if (found > 0 || (found < 0 && errno != EINTR))
+      return true;
+    if (cli_seconds() - start > FAREWELL)
+      return false;
+    usleep(1000);
+  }
+}
+
 void tune_process_stop(tune_process *p, bool kill_it, char *how, size_t size) {
   int status = 0;
   if (how)
     snprintf(how, size, "no process");
   if (!p->pid)
     return;
-  if (kill_it)
-    kill(-p->pid, SIGKILL), kill(p->pid, SIGKILL); /* it may not have had the time to become a group */
   close(p->to);
-  while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
-    ;
+  if (kill_it || !ended_by_itself(p->pid, &status)) {
+    kill(-p->pid, SIGKILL), kill(p->pid, SIGKILL); /* it may not have had the time to become a group */
+    while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+      ;
+  }
   close(p->from);
   p->pid = 0;
   if (how && WIFSIGNALED(status))

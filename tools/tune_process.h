@@ -21,8 +21,8 @@ typedef struct tune_process {
 /* Starts it on a device (NULL: the global option's), with the other global options and params of this process; it dies
  * with the process that started it. tables: where its tables go, NULL: as the global options say. False: errno says. */
 bool tune_process_start(tune_process *p, const char *device, const char *tables, const cli_list *params);
-/* Ends it: by the end of its input, or killed with all that it started. how (may be NULL): how it ended, such as
- * "signal 11 (Segmentation fault)". Does nothing where there is none. */
+/* Ends it: killed with all that it started, or by the end of its input; then it is killed, too, after ten seconds. how
+ * (may be NULL): how it ended, such as "signal 11 (Segmentation fault)". Does nothing where there is none. */
 void tune_process_stop(tune_process *p, bool kill_it, char *how, size_t size);
 /* Frees what it holds, after its end. */
 void tune_process_clear(tune_process *p);

@@ -90,11 +90,11 @@ static bool parse_fields(record *r, char *at) {
     if (*at != ':')
       return false;
     at = skip_blanks(at + 1);
-    const bool quoted = *at == '"';
-    f->value = quoted ? read_string(&at) : read_plain(&at, &separator);
+    f->quoted = *at == '"';
+    f->value = f->quoted ? read_string(&at) : read_plain(&at, &separator);
     if (!f->value)
       return false;
-    if (quoted) {
+    if (f->quoted) {
       at = skip_blanks(at);
       separator = *at;
       at += *at != 0;
@@ -122,7 +122,7 @@ void record_free(record *r) {
 const char *record_text(const record *r, const char *key) {
   for (int n = 0; n < r->count; n++)
     if (!strcmp(r->fields[n].key, key))
-      return r->fields[n].value;
+      return r->fields[n].quoted || strcmp(r->fields[n].value, "null") != 0 ? r->fields[n].value : NULL;
   return NULL;
 }
 
@@ -205,22 +205,13 @@ void record_put_numbers(record_writer *w, const char *key, const double *values,
   fputs(count ? "]" : "[]", w->out);
 }
 
-/* Whether a value was a number or an array: such words are written without quotes again. */
-static bool is_plain(const char *value) {
-  char *end;
-  if (*value == '[' || !strcmp(value, "null"))
-    return true;
-  strtod(value, &end);
-  return end != value && !*end && (isdigit((unsigned char)*value) || *value == '-');
-}
-
 void record_put_all(record_writer *w, const record *r) {
   for (int n = 0; n < r->count; n++) {
     write_key(w, r->fields[n].key);
-    if (is_plain(r->fields[n].value))
-      fputs(r->fields[n].value, w->out);
-    else
+    if (r->fields[n].quoted)
       write_text(w->out, r->fields[n].value);
+    else
+      fputs(r->fields[n].value, w->out);
   }
 }
 

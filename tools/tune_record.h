@@ -10,6 +10,7 @@ enum { RECORD_FIELDS = 48 };
 
 typedef struct record_field {
   const char *key, *value; /* unescaped strings; other values as they stand */
+  bool quoted;             /* value is a string */
 } record_field;
 
 /* A parsed line. Start from zero. */
@@ -22,7 +23,7 @@ typedef struct record {
 /* Replaces what the record held. False, and an empty record, for anything but one whole object. */
 bool record_parse(record *r, const char *line);
 void record_free(record *r);
-/* NULL when there is no such key. */
+/* NULL when there is no such key, and for null. */
 const char *record_text(const record *r, const char *key);
 /* fallback: when there is no such key or it is no number. */
 double record_number(const record *r, const char *key, double fallback);

@@ -9,9 +9,11 @@
  *   build       a candidate's kernels, into the cache: "key", "registers", "spills"; "compile": it does not compile,
  *               "rejected": the compiler says that speed is lost
  *   check       is a candidate right?
- *   time        candidates ("FAMILY SCHEDULE;...") on a workload, in turns: "seconds", all samples of the first, then
- * of the next; "samples" of each; "cold" 0 or 1 entry       one of a table that a later "write" writes writable could
- * "write" write?
+ *   time        candidates ("FAMILY SCHEDULE;...") on a workload, in turns, "samples" of each:
+ *               "seconds", all of the first, then of the next; "cold": 0 or 1
+ *   entry       one of a table that a later "write" writes
+ *   write       writes the table, if all of its "entries" are here
+ *   writable    could "write" write?
  *
  * status: ok; wrong: the candidate's results are; error: it cannot be prepared or launched; fault: the device failed,
  * after which the worker ends, for no later answer of the process could be trusted; failed: nobody's fault but the
@@ -408,14 +410,28 @@ static void write_table(worker *w, const record *question, record_writer *out, i
       qkv_tuned_write(w->engine, w->spec, NULL, entries, count, count ? record_text(question, "notes") : NULL);
   *out = record_open(stdout);
   answer_status(w, out, status);
-  for (int n = 0; n < count; n++)
-    for (int t = 0; t < 5; t++)
-      free(w->entries[n].texts[t]);
-  w->nentries -= count;
 }
 
+static void forget_entries(worker *w) {
+  for (int n = 0; n < w->nentries; n++)
+    for (int t = 0; t < 5; t++)
+      free(w->entries[n].texts[t]);
+  w->nentries = 0;
+}
+
+/* Entries are lost with the worker that they were told to: then nothing is written. */
 static void do_write(worker *w, const record *question, record_writer *out) {
-  write_table(w, question, out, w->nentries);
+  const int count = (int)whole(question, "entries");
+  if (count != w->nentries) {
+    char reason[96];
+    snprintf(reason, sizeof reason, "the worker has %d of %d entries of the table", w->nentries, count);
+    forget_entries(w);
+    *out = record_open(stdout);
+    answer(out, "failed", reason);
+    return;
+  }
+  write_table(w, question, out, count);
+  forget_entries(w);
 }
 
 static void do_writable(worker *w, const record *question, record_writer *out) {

@@ -217,6 +217,23 @@ def test_without_clocks(qkvc, few, nvml, tmp_path):
         assert all(row["sm_mhz"] == "" for row in csv.DictReader(file))
 
 
+def test_budget_ends_compilers(qkvc, few, tmp_path):
+    """One that hangs is ended when its group has no time for it, long before --compile-limit; the rest is tuned."""
+    compiler = tmp_path / "g++"
+    compiler.write_text("""#!/bin/sh
+if grep -qs 'TILE_N = 32;' ./*; then sleep 1000; fi
+exec g++ "$@"
+""")
+    compiler.chmod(0o755)
+    spec, start = write_spec(tmp_path, "slow", ONE), time.monotonic()
+    result = qkvc("tune", spec, *EMU, "--template-path", few, "-o", tmp_path / "tables", "--budget", "40s", "--json",
+                  env={"QKV_EMU_CXX": compiler, "QKV_CACHE_DIR": tmp_path / "cache"}, timeout=600)
+    assert time.monotonic() - start < 44, result
+    group, = result.json()["groups"]
+    assert [(tile_of(f["schedule"]), f["status"]) for f in group["failed"] if f["family"] == FAMILY] == [((32, 0), "skipped")], result
+    assert group["tuned"] and all(tile_of(c["schedule"]) == (48, 0) for c in group["choices"]), result
+
+
 @needs_nvrtc
 def test_a_device_that_is_gone_ends_the_run(qkvc, few, tmp_path):
     """On a driver without a GPU: the worker is killed, and then there is no driver for another one."""
@@ -415,13 +432,15 @@ def test_worker(qkvc, tmp_path):
     """It is hidden, says what it works on, and survives questions that cannot be answered."""
     assert "tune-worker" not in qkvc("help").out
     spec = json.dumps(str(write_spec(tmp_path, "worker", ONE)))
-    done, (hello, absent, unknown, wrong) = ask_worker(
+    done, (hello, absent, unknown, wrong, lost) = ask_worker(
         qkvc.cache, '{"ask":"check","spec":"absent.yaml"}', f'{{"ask":"dance","spec":{spec}}}',
-        f'{{"ask":"check","spec":{spec},"phase":"prefill","family":"{FAMILY}","schedule":"tile_n=7","q":33}}')
+        f'{{"ask":"check","spec":{spec},"phase":"prefill","family":"{FAMILY}","schedule":"tile_n=7","q":33}}',
+        f'{{"ask":"write","spec":{spec},"entries":1}}')
     assert done.returncode == 0
     assert hello["status"] == "ok" and hello["kind"] == "emu"
     assert absent["status"] == unknown["status"] == "failed" and "absent.yaml" in absent["reason"]
     assert wrong["status"] == "error" and "tile_n" in wrong["reason"]
+    assert lost["status"] == "failed" and "0 of 1 entries" in lost["reason"]  # of a worker before it
     assert len(ask_worker(qkvc.cache, "no record", '{"ask":"check"}')[1]) == 1
 
 

@@ -58,6 +58,23 @@ static void test_record(void **unused) {
   record_free(&r);
 }
 
+/* Strings that look like other values stay strings: a journal with a compiler's message in brackets could not be read. */
+static void test_strings(void **unused) {
+  (void)unused;
+  static const char *const strings[] = {"[kernel.cu:3] error", "7", "-1e3", "null", "true", ""};
+  record r = {0};
+  for (size_t n = 0; n < sizeof strings / sizeof *strings; n++) {
+    record_answer(&r, "compile", strings[n]);
+    char *text = written(&r);
+    if (!record_parse(&r, text) || strcmp(record_text(&r, "reason"), strings[n]) != 0)
+      fail_msg("'%s' became %s", strings[n], text);
+    free(text);
+  }
+  record_answer(&r, "compile", NULL);
+  assert_null(record_text(&r, "reason"));
+  record_free(&r);
+}
+
 /* Any beginning of a line, and other damage, is no record. */
 static void test_bad_records(void **unused) {
   (void)unused;
@@ -180,7 +197,7 @@ int main(void) {
   if (!mkdtemp(folder))
     return 1;
   snprintf(path, sizeof path, "%s/journal.jsonl", folder);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_record), cmocka_unit_test(test_bad_records),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_record), cmocka_unit_test(test_strings), cmocka_unit_test(test_bad_records),
                                      cmocka_unit_test(test_torn), cmocka_unit_test(test_damaged_and_old)};
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   remove(path);
