@@ -40,6 +40,7 @@ static const cli_option options[] = {
 static const tune_amount amounts[] = {
     {"quick", 8, 3, 4, 9, 0.5e-3}, {"default", 24, 3, 4, 15, 1e-3}, {"full", 64, 5, 4, 31, 2e-3}};
 enum { EMULATED_FIRST = 1, EMULATED_FINAL = 5 };
+enum { SPARE_CORES = 2 }; /* for the worker and its driver, while others compile */
 
 /* What a run holds. */
 typedef struct session {
@@ -53,6 +54,9 @@ typedef struct session {
   char *tables; /* directory of the tables, NULL: the user's */
   double started;
   double least; /* seconds that a group took at least; 0: none yet */
+  /* The group whose kernels are compiled, of which index it is, and the exit code of its planning. */
+  tune_compile *compile;
+  int begun, code;
 } session;
 
 /* ---- Settings ---- */
@@ -306,6 +310,37 @@ static int device_gone(tune_group *g) {
   return EXIT_FAILED;
 }
 
+/* Begins to compile a group, if that was not done: its candidates are asked for first. */
+static void begin_group(session *s, int n, int most) {
+  if (n == s->begun)
+    return;
+  tune_group *g = &s->plan.groups[n];
+  s->begun = n;
+  s->code = plan_candidates(g, s->client, &s->settings);
+  if (!s->code)
+    s->compile = compile_begin(s->builders, s->client, g, &s->settings, most);
+}
+
+/* Ends the compiling of the group that was begun: at `deadline` at the latest, if not 0. */
+static void end_compiling(session *s, double deadline) {
+  compile_end(s->compile, deadline);
+  s->compile = NULL;
+}
+
+static void step(void *user) {
+  const session *s = user;
+  if (s->compile)
+    compile_step(s->compile);
+}
+
+/* While the worker is at a group, kernels of the next one are compiled on the cores that it leaves. */
+static void begin_next(session *s, int n) {
+  const int most = s->settings.jobs - SPARE_CORES;
+  if (n + 1 < s->plan.count && most > 0)
+    begin_group(s, n + 1, most);
+  client_meanwhile(s->client, step, s);
+}
+
 static int tune_group_of(session *s, int n) {
   tune_group *g = &s->plan.groups[n];
   const double start = cli_seconds(), deadline = group_deadline(s, n);
@@ -313,18 +348,21 @@ static int tune_group_of(session *s, int n) {
   /* A group has parts that nothing shortens; one that is begun must come to something. */
   if (deadline > 0 && (deadline <= start || s->settings.deadline - start < 0.5 * s->least)) {
     snprintf(g->outcome, sizeof g->outcome, "no time was left");
+    end_compiling(s, start);
     if (!as_json)
       report_group(g);
     return EXIT_OK;
   }
-  int code = plan_candidates(g, s->client, &s->settings);
+  begin_group(s, n, s->settings.jobs);
+  int code = s->code;
   if (client_lost(s->client))
     return device_gone(g);
   if (code) {
     snprintf(g->outcome, sizeof g->outcome, "no candidates");
     return code;
   }
-  compile_candidates(s->builders, s->client, g, &s->settings, deadline);
+  end_compiling(s, deadline);
+  begin_next(s, n);
   search_group(g, s->client, &s->settings, deadline);
   g->seconds = cli_seconds() - start;
   s->least = s->least > 0 ? fmin(s->least, g->seconds) : g->seconds;
@@ -351,6 +389,7 @@ static int run_all(session *s) {
     const int one = tune_group_of(s, n);
     code = code ? code : one;
   }
+  end_compiling(s, cli_seconds());
   const double seconds = cli_seconds() - s->started;
   if (as_json)
     report_json(&s->plan, client_device(s->client), seconds, client_restarts(s->client));
@@ -395,7 +434,7 @@ static int close_csv(session *s, int code) {
 }
 
 static int run(int count, char **arguments) {
-  session s = {.started = cli_seconds()};
+  session s = {.started = cli_seconds(), .begun = -1};
   int code = read_settings(&s.settings);
   if (!code)
     code = choose_tables(&s);

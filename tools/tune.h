@@ -117,10 +117,17 @@ double plan_seconds(const tune_group *g, const tune_settings *settings);
 /* ---- tune_compile.c ---- */
 
 /* Compiles all candidates that are in the race; drops those that do not compile, whose compiler crashes or takes too
- * long, or tells of lost speed. deadline: of the group (0: none), of which candidates that can be done without have
- * half the time; what is not compiled by then is dropped as skipped. */
-void compile_candidates(tune_builders *builders, const tune_client *client, tune_group *g,
-                        const tune_settings *settings, double deadline);
+ * long, or tells of lost speed. One group at a time. */
+typedef struct tune_compile tune_compile;
+/* Begins, with at most so many processes until compile_end: in the meantime others may be at work, such as the worker
+ * with the group before. NULL when out of memory, with all candidates dropped. */
+tune_compile *compile_begin(tune_builders *builders, const tune_client *client, tune_group *g,
+                            const tune_settings *settings, int most);
+/* Goes on without waiting, of a tune_compile. */
+void compile_step(void *compile);
+/* Waits until all is compiled, and frees it (NULL is allowed). deadline: of the group (0: none), of which candidates
+ * that can be done without have half the time that is left; what is not compiled by then is dropped as skipped. */
+void compile_end(tune_compile *compile, double deadline);
 /* The name under which the journal says why a candidate was not compiled. */
 void compile_name(const tune_group *g, const tune_candidate *c, char *out, size_t size);
 

@@ -23,6 +23,8 @@ struct tune_builders {
   cli_list params;
   int count;
   builder items[TUNE_BUILDERS];
+  const tune_questions *questions;
+  int next, most; /* the question that was not asked yet; how many processes may be asked */
 };
 
 tune_builders *builders_open(int count, const char *device, const cli_list *params) {
@@ -144,8 +146,40 @@ static void attend(const tune_questions *q, builder *one) {
 
 /* ---- All ---- */
 
+void builders_begin(tune_builders *b, const tune_questions *q, int most) {
+  b->questions = q;
+  b->next = 0;
+  b->most = most < b->count ? most : b->count;
+}
+
+static int count_busy(const tune_builders *b) {
+  int busy = 0;
+  for (int n = 0; n < b->count; n++)
+    busy += b->items[n].question != IDLE;
+  return busy;
+}
+
+/* Gives everyone who has nothing to do a question. */
+static void ask_on(tune_builders *b) {
+  const tune_questions *q = b->questions;
+  for (int n = 0; n < b->most; n++)
+    while (b->items[n].question == IDLE && b->next < q->count) {
+      char *line = q->ask(q->user, b->next, b->next - count_busy(b));
+      if (line)
+        begin(b, q, &b->items[n], b->next, line);
+      b->next++;
+      free(line);
+    }
+}
+
+void builders_step(tune_builders *b) {
+  ask_on(b);
+  for (int n = 0; n < b->count; n++)
+    attend(b->questions, &b->items[n]);
+}
+
 /* Until one of them has written something, or has no time left. */
-static void wait_for_any(const tune_builders *b, const tune_questions *q) {
+static void wait_for_any(const tune_builders *b) {
   struct pollfd ready[TUNE_BUILDERS];
   double first = INFINITY;
   int busy = 0;
@@ -153,33 +187,16 @@ static void wait_for_any(const tune_builders *b, const tune_questions *q) {
     if (b->items[n].question != IDLE) {
       ready[busy++] = (struct pollfd){.fd = b->items[n].process.from, .events = POLLIN};
       first = fmin(first, b->items[n].deadline);
-      if (end_of(q, &b->items[n]) > 0)
-        first = fmin(first, end_of(q, &b->items[n]));
+      if (end_of(b->questions, &b->items[n]) > 0)
+        first = fmin(first, end_of(b->questions, &b->items[n]));
     }
   const double left = first - cli_seconds();
   if (busy > 0)
     poll(ready, (nfds_t)busy, left > 1 ? 1000 : left > 0 ? (int)(left * 1000) + 1 : 0);
 }
 
-void builders_run(tune_builders *b, const tune_questions *q) {
-  int next = 0, busy = 1;
-  while (busy > 0 || next < q->count) {
-    for (int n = 0; n < b->count; n++)
-      while (b->items[n].question == IDLE && next < q->count) {
-        int done = next;
-        for (int other = 0; other < b->count; other++)
-          done -= b->items[other].question != IDLE;
-        char *line = q->ask(q->user, next, done);
-        if (line)
-          begin(b, q, &b->items[n], next, line);
-        next++;
-        free(line);
-      }
-    wait_for_any(b, q);
-    busy = 0;
-    for (int n = 0; n < b->count; n++) {
-      attend(q, &b->items[n]);
-      busy += b->items[n].question != IDLE;
-    }
-  }
+void builders_finish(tune_builders *b) {
+  b->most = b->count;
+  for (builders_step(b); b->next < b->questions->count || count_busy(b) > 0; builders_step(b))
+    wait_for_any(b);
 }

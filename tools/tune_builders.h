@@ -19,8 +19,8 @@ void builders_close(tune_builders *b);
 /* Questions 0 to count - 1, begun in that order. */
 typedef struct tune_questions {
   int count, needed; /* needed: the first so many cannot be done without */
-  double ends[2];    /* cli_seconds() at which those, and the others, are given up; 0: never */
-  double limit; /* seconds for each */
+  double ends[2];    /* cli_seconds() at which those, and the others, are given up; 0: never. May change on the way */
+  double limit;      /* seconds for each */
   /* The line of question n, freed by the pool; NULL: there is nothing to ask any more. done: how many are. */
   char *(*ask)(void *user, int n, int done);
   /* Its answer always has a "status": the process's, "timeout", "crashed", "skipped" at its end, or "failed" when no
@@ -28,7 +28,12 @@ typedef struct tune_questions {
   void (*take)(void *user, int n, const record *answer);
   void *user;
 } tune_questions;
-/* Asks all of them; returns when each has its answer. */
-void builders_run(tune_builders *b, const tune_questions *q);
+/* Begins to ask them of at most so many processes, when the questions before have their answers; q and what it points
+ * to stay. Nothing goes on between calls but the processes. */
+void builders_begin(tune_builders *b, const tune_questions *q, int most);
+/* Takes the answers that are there and asks on, without waiting. */
+void builders_step(tune_builders *b);
+/* Asks all that is left, of all processes; returns when each has its answer. */
+void builders_finish(tune_builders *b);
 
 #endif

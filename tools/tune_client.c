@@ -17,6 +17,8 @@ struct tune_client {
   bool lost; /* no worker can be started any more */
   tune_journal *journal;
   char *context;
+  void (*step)(void *user); /* while answers are waited for; NULL: nothing */
+  void *user;
 };
 
 bool answer_is(const record *answer, const char *status) {
@@ -26,13 +28,24 @@ bool answer_is(const record *answer, const char *status) {
 
 /* ---- Answers ---- */
 
+/* The next line, with what goes on in the meantime. */
+static tune_line read_line(tune_client *c, double deadline, char **line) {
+  for (;;) {
+    const double turn = c->step ? cli_seconds() + MEANWHILE : deadline;
+    const tune_line got = tune_process_read(&c->process, turn < deadline ? turn : deadline, line);
+    if (got != TUNE_NO_LINE || cli_seconds() >= deadline)
+      return got;
+    c->step(c->user);
+  }
+}
+
 /* Lines up to the one with a status. */
 static void read_answer(tune_client *c, double limit, record *answer, void (*item)(const record *, void *),
                         void *user) {
   const double deadline = cli_seconds() + limit;
   char *line, how[96], reason[160];
   tune_line got;
-  while ((got = tune_process_read(&c->process, deadline, &line)) == TUNE_LINE) {
+  while ((got = read_line(c, deadline, &line)) == TUNE_LINE) {
     const bool parsed = record_parse(answer, line);
     free(line);
     if (!parsed)
@@ -154,6 +167,11 @@ void client_use_journal(tune_client *c, tune_journal *journal, const char *conte
   c->journal = journal;
   free(c->context);
   c->context = strdup(context);
+}
+
+void client_meanwhile(tune_client *c, void (*step)(void *user), void *user) {
+  c->step = step;
+  c->user = user;
 }
 
 void client_ask(tune_client *c, const char *line, double limit, record *answer, void (*item)(const record *, void *),

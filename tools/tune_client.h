@@ -31,6 +31,10 @@ int client_restarts(const tune_client *c);
  * questions do not say. */
 void client_use_journal(tune_client *c, tune_journal *journal, const char *context);
 
+/* What goes on while answers are waited for: called every MEANWHILE seconds, must not take long. NULL: nothing. */
+#define MEANWHILE 0.02
+void client_meanwhile(tune_client *c, void (*step)(void *user), void *user);
+
 /* Asks with a line and waits for `limit` seconds at most. The answer always has a "status": the worker's, "timeout" or
  * "crashed", with a "reason". item (may be NULL) is called for each line of a list. */
 void client_ask(tune_client *c, const char *line, double limit, record *answer,

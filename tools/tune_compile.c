@@ -11,13 +11,14 @@ enum { NAIVE = -1 };
 /* Of a group's time, what may be gone before all is compiled. */
 #define COMPILE_SHARE 0.5
 
-typedef struct pool {
+struct tune_compile {
+  tune_builders *builders;
   tune_group *group;
   const tune_client *client;
-  double ends[2]; /* of those that cannot be done without, of the others; 0: none */
-  int *order;     /* of candidates, NAIVE among them: what cannot be done without first */
-  int count, needed;
-} pool;
+  int *order; /* of candidates, NAIVE among them: what cannot be done without first */
+  tune_questions questions;
+  bool waited_for;
+};
 
 void compile_name(const tune_group *g, const tune_candidate *c, char *out, size_t size) {
   snprintf(out, size, "build %s %s %s %s %s", g->name, g->hash, g->phase, c->family, c->schedule);
@@ -45,10 +46,10 @@ static char *build_question(const tune_group *g, const tune_candidate *c) {
 }
 
 /* What a run before has found to crash or to hang is not tried again. */
-static bool is_known_to_fail(const pool *p, tune_candidate *c) {
+static bool is_known_to_fail(const tune_compile *t, tune_candidate *c) {
   char name[512];
-  compile_name(p->group, c, name, sizeof name);
-  const record *known = client_known(p->client, name);
+  compile_name(t->group, c, name, sizeof name);
+  const record *known = client_known(t->client, name);
   const char *status = known ? record_text(known, "status") : NULL,
              *reason = known ? record_text(known, "reason") : NULL;
   if (!status || (strcmp(status, "crashed") != 0 && strcmp(status, "timeout") != 0))
@@ -58,27 +59,28 @@ static bool is_known_to_fail(const pool *p, tune_candidate *c) {
 }
 
 static char *ask_nth(void *user, int n, int done) {
-  const pool *p = user;
-  tune_candidate *c = p->order[n] == NAIVE ? NULL : &p->group->candidates[p->order[n]];
-  report_step(p->group, "compiling", done, p->count, 0.4 * done / p->count);
-  const double end = p->ends[n >= p->needed];
+  const tune_compile *t = user;
+  tune_candidate *c = t->order[n] == NAIVE ? NULL : &t->group->candidates[t->order[n]];
+  const double end = t->questions.ends[n >= t->questions.needed];
+  if (t->waited_for)
+    report_step(t->group, "compiling", done, t->questions.count, 0.4 * done / t->questions.count);
   if (c && end > 0 && cli_seconds() >= end) {
     candidate_drop(c, "skipped", "no time was left to compile it");
     return NULL;
   }
-  if (c && is_known_to_fail(p, c))
+  if (c && is_known_to_fail(t, c))
     return NULL;
-  char *line = build_question(p->group, c);
+  char *line = build_question(t->group, c);
   if (!line && c)
     candidate_drop(c, "failed", "out of memory");
   return line;
 }
 
 static void take_nth(void *user, int n, const record *answer) {
-  const pool *p = user;
-  if (p->order[n] == NAIVE)
+  const tune_compile *t = user;
+  if (t->order[n] == NAIVE)
     return; /* a spec that it cannot do is checked without it */
-  tune_candidate *c = &p->group->candidates[p->order[n]];
+  tune_candidate *c = &t->group->candidates[t->order[n]];
   const char *key = record_text(answer, "key"), *reason = record_text(answer, "reason");
   snprintf(c->key, sizeof c->key, "%s", key ? key : "");
   c->registers = (int)record_number(answer, "registers", 0);
@@ -88,17 +90,18 @@ static void take_nth(void *user, int n, const record *answer) {
 }
 
 /* Defaults and incumbents first, for without them there is nothing to compare with. */
-static void put_in_order(pool *p, const tune_settings *s) {
-  const tune_group *g = p->group;
+static void put_in_order(tune_compile *t, const tune_settings *s) {
+  const tune_group *g = t->group;
+  tune_questions *q = &t->questions;
   for (int n = 0; n < g->count; n++)
     if (plan_needs(g, n))
-      p->order[p->count++] = n;
+      t->order[q->count++] = n;
   if (!s->emulated && !strcmp(g->phase, "prefill"))
-    p->order[p->count++] = NAIVE;
-  p->needed = p->count;
+    t->order[q->count++] = NAIVE;
+  q->needed = q->count;
   for (int n = 0; n < g->count; n++)
     if (!plan_needs(g, n))
-      p->order[p->count++] = n;
+      t->order[q->count++] = n;
 }
 
 /* What runs without tuning stays in the race, however slow the compiler says it is. */
@@ -112,21 +115,38 @@ static void keep_needed(tune_group *g) {
   }
 }
 
-void compile_candidates(tune_builders *builders, const tune_client *client, tune_group *g, const tune_settings *s,
-                        double deadline) {
-  const double now = cli_seconds();
-  pool p = {.group = g, .client = client};
-  if (deadline > 0)
-    p.ends[0] = deadline, p.ends[1] = now + COMPILE_SHARE * fmax(0, deadline - now);
-  p.order = calloc((size_t)g->count + 1, sizeof *p.order);
-  if (!p.order) {
+tune_compile *compile_begin(tune_builders *builders, const tune_client *client, tune_group *g, const tune_settings *s,
+                            int most) {
+  tune_compile *t = calloc(1, sizeof *t);
+  int *order = calloc((size_t)g->count + 1, sizeof *order);
+  if (!t || !order) {
     for (int n = 0; n < g->count; n++)
       candidate_drop(&g->candidates[n], "failed", "out of memory");
-    return;
+    free(t);
+    free(order);
+    return NULL;
   }
-  put_in_order(&p, s);
-  const tune_questions all = {p.count, p.needed, {p.ends[0], p.ends[1]}, s->compile_limit, ask_nth, take_nth, &p};
-  builders_run(builders, &all);
-  keep_needed(g);
-  free(p.order);
+  *t = (tune_compile){.builders = builders, .group = g, .client = client, .order = order};
+  t->questions = (tune_questions){
+      .ends = {s->deadline, s->deadline}, .limit = s->compile_limit, .ask = ask_nth, .take = take_nth, .user = t};
+  put_in_order(t, s);
+  builders_begin(builders, &t->questions, most);
+  return t;
+}
+
+void compile_step(void *compile) {
+  builders_step(((tune_compile *)compile)->builders);
+}
+
+void compile_end(tune_compile *t, double deadline) {
+  if (!t)
+    return;
+  const double now = cli_seconds();
+  if (deadline > 0)
+    t->questions.ends[0] = deadline, t->questions.ends[1] = now + COMPILE_SHARE * fmax(0, deadline - now);
+  t->waited_for = true;
+  builders_finish(t->builders);
+  keep_needed(t->group);
+  free(t->order);
+  free(t);
 }

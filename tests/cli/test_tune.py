@@ -168,6 +168,28 @@ exec g++ "$@"
         assert sorted(log.read_text().split()) == ["crash", "hang"]
 
 
+def test_groups_are_compiled_ahead(qkvc, few, tmp_path):
+    """With cores to spare, kernels of the second group are compiled while the first is timed: one that crashes then costs
+    its candidate alone, and both groups have what they have one after the other."""
+    compiler, log, out = tmp_path / "g++", tmp_path / "log", tmp_path / "tables"
+    specs = [write_spec(tmp_path, "first", ONE), write_spec(tmp_path, "second", ONE)]
+    specs[1].write_text(specs[1].read_text().replace("q: 2, kv: 1", "q: 3, kv: 1"))
+    compiler.write_text(f"""#!/bin/sh
+if grep -qs 'HEADS_Q = 3;' ./*; then test -e {out}/*/first.yaml || echo ahead >>{log}
+  if grep -qs 'TILE_N = 32;' ./*; then kill -SEGV $PPID; sleep 100; fi
+fi
+exec g++ "$@"
+""")
+    compiler.chmod(0o755)
+    env = {"QKV_EMU_CXX": compiler, "QKV_CACHE_DIR": tmp_path / "cache"}
+    words = ("tune", *specs, *EMU, "--template-path", few, "-o", out, "--json", "-j", 4)
+    groups = qkvc(*words, env=env, timeout=600).json()["groups"]
+    assert "ahead" in log.read_text()
+    failed = [[(tile_of(f["schedule"]), f["status"]) for f in g["failed"] if f["family"] == FAMILY] for g in groups]
+    assert failed == [[], [((32, 0), "crashed")]], groups
+    assert all(tile_of(c["schedule"]) == (48, 0) for g in groups for c in g["choices"]), groups
+
+
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory):
     """A library that tells planted clocks, of a GPU that the emulator is taken for."""

@@ -53,6 +53,7 @@ enum { MOST = 40 };
 typedef struct exam {
   const char *asks[MOST];
   double pause; /* before each question */
+  int most;     /* questions at hand at once; 0: any number */
   char status[MOST][16], reason[MOST][128];
   int n[MOST], answers[MOST];
 } exam;
@@ -61,6 +62,8 @@ static char *ask(void *user, int n, int done) {
   const exam *e = user;
   char *line = malloc(64);
   assert_true(line && done >= 0 && done <= n);
+  if (e->most && n - done >= e->most)
+    fail_msg("question %d: %d are at hand instead of %d", n, n - done + 1, e->most);
   usleep((useconds_t)(1e6 * e->pause));
   snprintf(line, 64, "{\"ask\":\"%s\",\"n\":%d}\n", e->asks[n], n);
   return line;
@@ -82,7 +85,8 @@ static double hold(exam *e, const char *manner, int processes, tune_questions q)
   tune_builders *b = builders_open(processes, "none", &params);
   assert_non_null(b);
   q.ask = ask, q.take = take, q.user = e;
-  builders_run(b, &q);
+  builders_begin(b, &q, processes);
+  builders_finish(b);
   builders_close(b);
   for (int n = 0; n < q.count; n++)
     if (e->answers[n] != 1)
@@ -145,6 +149,32 @@ static void test_ends(void **unused) {
     fail_msg("%g s instead of 3", seconds);
 }
 
+/* Few at a time while something else goes on, then all at once. */
+static void test_ahead(void **unused) {
+  (void)unused;
+  exam e = {.most = 2};
+  const cli_list params = {1, {"well"}};
+  for (int n = 0; n < MOST; n++)
+    e.asks[n] = n == 5 ? "crash" : n == MOST - 1 ? "hang" : "ok";
+  tune_questions q = {MOST, 0, {0, 0}, 30, ask, take, &e};
+  tune_builders *b = builders_open(8, "none", &params);
+  builders_begin(b, &q, e.most);
+  for (double end = cli_seconds() + 60; !e.answers[MOST / 2] && cli_seconds() < end; usleep(1000)) {
+    const double start = cli_seconds();
+    builders_step(b);
+    assert_true(cli_seconds() - start < 5);
+  }
+  expect(&e, MOST / 2, "ok", "");
+  e.most = 0;
+  q.ends[0] = q.ends[1] = cli_seconds() + 3; /* known by now */
+  builders_finish(b);
+  builders_close(b);
+  for (int n = 0; n < MOST; n++) {
+    assert_int_equal(e.answers[n], 1);
+    expect(&e, n, n == 5 ? "crashed" : n == MOST - 1 ? "skipped" : "ok", "");
+  }
+}
+
 /* One that does not end when it is told to is killed. */
 static void test_no_end(void **unused) {
   (void)unused;
@@ -161,7 +191,7 @@ int main(int argc, char **argv) {
       return play(argv[n + 1]);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_costs_itself), cmocka_unit_test(test_no_start),
                                      cmocka_unit_test(test_gone_between), cmocka_unit_test(test_ends),
-                                     cmocka_unit_test(test_no_end)};
+                                     cmocka_unit_test(test_no_end), cmocka_unit_test(test_ahead)};
   signal(SIGPIPE, SIG_IGN);
   alarm(120); /* a test that waits for ever fails */
   return cmocka_run_group_tests(tests, NULL, NULL);
