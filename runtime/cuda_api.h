@@ -136,6 +136,7 @@ enum {
   X(memory_free, cuMemFree_v2, (CUdeviceptr memory))                                                                   \
   X(copy_to_device, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                                 \
   X(copy_to_host, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                                         \
+  X(copy_on_device, cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes))                                 \
   X(granularity, cuMemGetAllocationGranularity, (size_t * bytes, const CUmemAllocationProp *properties, int flags))    \
   X(address_reserve, cuMemAddressReserve,                                                                              \
     (CUdeviceptr * range, size_t bytes, size_t alignment, CUdeviceptr wish, unsigned long long flags))                 \

@@ -69,6 +69,7 @@ typedef struct device_ops {
   qkv_status (*free)(device *d, void *memory);
   qkv_status (*copy_to_device)(device *d, void *to, const void *from, size_t bytes);
   qkv_status (*copy_to_host)(device *d, void *to, const void *from, size_t bytes);
+  qkv_status (*copy_on_device)(device *d, void *to, const void *from, size_t bytes);
   qkv_status (*synchronize)(device *d);
 
   /* Virtual memory: addresses are reserved once; physical memory is mapped into them, and taken out of them, by granules.

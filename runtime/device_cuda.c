@@ -169,6 +169,15 @@ static qkv_status cuda_synchronize(device *base) {
   return status;
 }
 
+/* The driver does not wait for such a copy. */
+static qkv_status cuda_copy_on_device(device *base, void *to, const void *from, size_t bytes) {
+  const cuda_device *d = as_cuda(base);
+  qkv_status status;
+  IN_CONTEXT(d, WORKING, status, "cuMemcpyDtoD",
+             copy_on_device((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes));
+  return status == QKV_OK ? cuda_synchronize(base) : status;
+}
+
 /* ---- Virtual memory ---- */
 
 static CUmemAllocationProp physical_properties(const cuda_device *d) {
@@ -534,6 +543,7 @@ const device_ops device_cuda = {.name = "cuda",
                                 .free = cuda_free,
                                 .copy_to_device = cuda_copy_to_device,
                                 .copy_to_host = cuda_copy_to_host,
+                                .copy_on_device = cuda_copy_on_device,
                                 .synchronize = cuda_synchronize,
                                 .granularity = cuda_granularity,
                                 .reserve = cuda_reserve,

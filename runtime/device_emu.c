@@ -146,30 +146,35 @@ static qkv_status emu_free(device *d, void *memory) {
                         memory);
 }
 
-/* The device's side of a copy must lie inside one allocation. */
-static qkv_status copy(void *to, const void *from, size_t bytes, const void *on_device) {
+/* The device's sides of a copy must lie inside one allocation each; other: the second, NULL: there is none. */
+static qkv_status copy(void *to, const void *from, size_t bytes, const void *on_device, const void *other) {
   if (!bytes)
     return QKV_OK;
   emu_lock();
-  bool ok = memory_contains(on_device, bytes);
-  if (ok)
-    memcpy(to, from, bytes);
+  const void *wrong = !memory_contains(on_device, bytes)            ? on_device
+                      : other && !memory_contains(other, bytes) ? other
+                                                                    : NULL;
+  if (!wrong)
+    memmove(to, from, bytes);
   emu_unlock();
-  return ok ? QKV_OK
-            : error_set(QKV_INVALID_ARGUMENT,
-                        "copy of %zu bytes at %p: not inside a live allocation of the emulated "
-                        "device",
-                        bytes, on_device);
+  return wrong ? error_set(QKV_INVALID_ARGUMENT,
+                           "copy of %zu bytes at %p: not inside a live allocation of the emulated device", bytes, wrong)
+               : QKV_OK;
 }
 
 static qkv_status emu_copy_to_device(device *d, void *to, const void *from, size_t bytes) {
   (void)d;
-  return copy(to, from, bytes, to);
+  return copy(to, from, bytes, to, NULL);
 }
 
 static qkv_status emu_copy_to_host(device *d, void *to, const void *from, size_t bytes) {
   (void)d;
-  return copy(to, from, bytes, from);
+  return copy(to, from, bytes, from, NULL);
+}
+
+static qkv_status emu_copy_on_device(device *d, void *to, const void *from, size_t bytes) {
+  (void)d;
+  return copy(to, from, bytes, from, to);
 }
 
 static bool emu_capturing(device *d, qkv_stream stream) {
@@ -518,6 +523,7 @@ const device_ops device_emu = {
     .reaches = emu_reaches,
     .copy_to_device = emu_copy_to_device,
     .copy_to_host = emu_copy_to_host,
+    .copy_on_device = emu_copy_on_device,
     .synchronize = emu_synchronize,
     .granularity = emu_granularity,
     .reserve = emu_reserve,

@@ -155,6 +155,8 @@ QKV_API qkv_status qkv_alloc(qkv_engine *engine, size_t bytes, void **out);
 QKV_API qkv_status qkv_free(qkv_engine *engine, void *memory);
 QKV_API qkv_status qkv_copy_to_device(qkv_engine *engine, void *device, const void *host, size_t bytes);
 QKV_API qkv_status qkv_copy_to_host(qkv_engine *engine, void *host, const void *device, size_t bytes);
+/* From device memory to other device memory, when all work of the device is done; returns when it is copied. */
+QKV_API qkv_status qkv_copy_on_device(qkv_engine *engine, void *to, const void *from, size_t bytes);
 /* Waits for all work of the device and reports its errors. */
 QKV_API qkv_status qkv_synchronize(qkv_engine *engine);
 

@@ -276,6 +276,15 @@ qkv_status qkv_copy_to_host(qkv_engine *e, void *to, const void *from, size_t by
   return e->ops->copy_to_host(e->device, to, from, bytes);
 }
 
+qkv_status qkv_copy_on_device(qkv_engine *e, void *to, const void *from, size_t bytes) {
+  qkv_status status = need_device(e);
+  if (status != QKV_OK || bytes == 0)
+    return status;
+  if (!to || !from)
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", to ? "from" : "to");
+  return e->ops->copy_on_device(e->device, to, from, bytes);
+}
+
 qkv_status qkv_synchronize(qkv_engine *e) {
   qkv_status status = need_device(e);
   return status == QKV_OK ? e->ops->synchronize(e->device) : status;

@@ -157,6 +157,10 @@ void tune_check_run(tune_check *c, const qkv_limits *choice, qkv_status *status,
 
 enum { MOST_COPIES = 128, BLOCK = 500009 };
 
+static size_t least(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
 /* A tensor on the device that no table lists: memory of its own, filled again and again with a block of numbers. */
 static qkv_status add_tensor(tune_inputs *in, problem_slot slot, qkv_dtype dtype, const void *block, qkv_tensor *out) {
   int64_t shape[4];
@@ -170,9 +174,11 @@ static qkv_status add_tensor(tune_inputs *in, problem_slot slot, qkv_dtype dtype
     return status;
   in->memory[in->pieces++] = memory;
   out->data = memory;
-  for (size_t done = 0; block && done < bytes && !status; done += block_bytes)
-    status = qkv_copy_to_device(in->p.engine, (char *)memory + done, block,
-                                bytes - done < block_bytes ? bytes - done : block_bytes);
+  size_t filled = block ? least(bytes, block_bytes) : bytes;
+  if (block)
+    status = qkv_copy_to_device(in->p.engine, memory, block, filled);
+  for (; filled < bytes && !status; filled += least(filled, bytes - filled)) /* doubled on the device, not by its bus */
+    status = qkv_copy_on_device(in->p.engine, (char *)memory + filled, memory, least(filled, bytes - filled));
   return status;
 }
 

@@ -163,6 +163,8 @@ STUB(cuPointerGetAttribute, (void *value, int attribute, uintptr_t pointer), NEE
      else if (attribute == 11) *(uintptr_t *)value = p->at; else if (attribute == 12) *(size_t *)value = p->bytes;
      else return 1)
 STUB(cuMemcpyHtoD_v2, (uintptr_t to, const void *from, size_t bytes), NEED_CONTEXT; memcpy((void *)to, from, bytes))
+STUB(cuMemcpyDtoD_v2, (uintptr_t to, uintptr_t from, size_t bytes), NEED_CONTEXT;
+     memcpy((void *)to, (void *)from, bytes))
 STUB(cuMemcpyDtoH_v2, (void *to, uintptr_t from, size_t bytes), NEED_CONTEXT; memcpy(to, (void *)from, bytes))
 /* A library is the capability that its image was compiled for; 0: unknown. Images of nvrtc_stub.c say it at 16. */
 static int *new_library(const char *image) {

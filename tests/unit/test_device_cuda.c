@@ -121,6 +121,9 @@ static void use_everything(device *d) {
   need(ops->set_zero(d, (char *)memory + 1, 2, NULL));
   need(ops->copy_to_host(d, out, memory, 4));
   assert_memory_equal(out, "a\0\0", 4);
+  need(ops->copy_on_device(d, (char *)memory + 2, memory, 2));
+  need(ops->copy_to_host(d, out, memory, 4));
+  assert_memory_equal(out, "a\0a", 4);
   _Alignas(64) unsigned char map[DEVICE_TENSOR_MAP_BYTES + 1] = {0};
   need(ops->tensor_map(d, &some_map, map));
   assert_true(map[0] == 0x5a && map[DEVICE_TENSOR_MAP_BYTES - 1] == 0x5a && map[DEVICE_TENSOR_MAP_BYTES] == 0);
@@ -212,6 +215,7 @@ static void test_failures(void **state) {
                                         "cuMemAlloc_v2",
                                         "cuMemcpyHtoD_v2",
                                         "cuMemcpyDtoH_v2",
+                                        "cuMemcpyDtoD_v2",
                                         "cuLibraryLoadData",
                                         "cuLibraryGetKernel",
                                         "cuKernelSetAttribute",
@@ -259,6 +263,7 @@ static void test_failures(void **state) {
                                   ops->alloc(d, 4, &lost),
                                   ops->copy_to_device(d, memory, out, 4),
                                   ops->copy_to_host(d, out, memory, 4),
+                                  ops->copy_on_device(d, (char *)memory + 2, memory, 2),
                                   ops->load(d, "image", 5, "name", &unloaded),
                                   ops->kernel(d, module, "other", 32, 9, 1, &absent),
                                   ops->set_zero(d, memory, 4, NULL),

@@ -74,6 +74,8 @@ static void test_memory(void **state) {
     expect(device_emu.copy_to_host(f.d, bytes, blocks[i] + size - tail, tail + 1), QKV_INVALID_ARGUMENT,
            "not inside a live");
     expect(device_emu.copy_to_device(f.d, blocks[i] - 1, bytes, 1), QKV_INVALID_ARGUMENT, "not inside a live");
+    expect(device_emu.copy_on_device(f.d, blocks[i] + size, blocks[0], 1), QKV_INVALID_ARGUMENT, "not inside a live");
+    expect(device_emu.copy_on_device(f.d, blocks[0], blocks[i] + size, 1), QKV_INVALID_ARGUMENT, "not inside a live");
   }
   expect(device_emu.free(f.d, blocks[0] + 1), QKV_INVALID_ARGUMENT, "not the start");
   for (int i = 0; i < N; i++) {
