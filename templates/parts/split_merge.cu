@@ -134,6 +134,10 @@ static __device__ __forceinline__ void add_parts(
 
 //% if cluster then
 //% include "parts/split_merge_cluster.cu"
-//% elseif schedule.merge == 0 then
+//% else
+//% include "parts/split_merge_slots.cu"
+//% end
+//% if schedule.merge == 0 then
+
 //% include "parts/split_merge_blocks.cu"
 //% end
