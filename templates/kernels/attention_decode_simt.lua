@@ -165,5 +165,5 @@ return {
     }
   end,
 
-  kernel = function(v, s, arch) return split.kernel(v, s, arch, layout(v, s), registers(v, s)) end,
+  kernel = function(v, s, arch) return split.kernel(v, s, arch, layout(v, s)) end,
 }

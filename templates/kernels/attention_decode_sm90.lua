@@ -217,6 +217,6 @@ return {
 
   kernel = function(v, s, arch)
     local shape = {tile_m = s.tile_m, split = s.split, merge = s.merge, warps = 4 * (s.warpgroups + 1), blocks = 1}
-    return split.kernel(v, shape, arch, layout(v, s), registers(v, s))
+    return split.kernel(v, shape, arch, layout(v, s))
   end,
 }

@@ -167,19 +167,9 @@ local function add_workspace(kernel, v, s)
   end
 end
 
--- Groups of parts that a thread has in flight while it adds up (parts/split_merge_slots.cu), each of GROUP registers.
--- The last block has a second where its kernel, whose loop over keys needs so many registers, has room for one.
-local GROUP, OTHERS = 48, 64
-local function part_groups(s, registers)
-  if s.merge == KERNEL then return 4 end -- threads of a kernel of their own
-  local most = math.min(65536 // (32 * s.warps * s.blocks), 255)
-  return math.min(most - registers, most - OTHERS - GROUP) >= GROUP and 2 or 1
-end
-
--- The kernel of `warps` warps with the layout `m`, whose `total` is its shared memory; registers: what a thread needs.
-function split.kernel(v, s, arch, m, registers)
+-- The kernel of `warps` warps with the layout `m`, whose `total` is its shared memory.
+function split.kernel(v, s, arch, m)
   local cluster, early = split.cluster(s), attention.early(arch)
-  m.part_groups = part_groups(s, registers)
   local kernel = {
     launches = {{entry = "qkv_kernel", block = 32 * s.warps, shared_bytes = m.total, cluster = cluster,
                  grid = cluster and works(v, s.tile_m) or {{"sm_count"}, {"sm_count"}},

@@ -6,6 +6,7 @@
 //% local alike = by_head and 1 or groups -- neighbouring works with as many units (parts/split_shares.cu)
 //% local units = schedule.split > 0 and "units" or "slices"
 constexpr int COMBINE_THREADS = (DIM_V / 4 + 31) / 32 * 32; // four columns of a row each
+constexpr int BATCHES = 4; // of PARTS_AT_ONCE parts, whose loads are in flight together
 
 // Work `number`, with the number of its first $(units == "units" and "part" or "slice"). All lanes of a warp.
 static __device__ __forceinline__ work_item locate_work(const qkv_params &p, unsigned number, int lane) {
@@ -35,5 +36,24 @@ extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) qkv_combine(const 
   if (!row_exists(work, row % TILE_M)) return;
   const row_shares shares = shares_of_work(work, share_of_team(p, 0, lane));
   if (shares.parts == 1 || column >= DIM_V) return; // the output is complete
-  merge_slots(p, work, shares, row % TILE_M, column);
+
+  row_part all = {minus_infinity(), 0.0f};
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (unsigned begin = 0; begin < shares.parts; begin += BATCHES * PARTS_AT_ONCE) {
+    row_part part[BATCHES][PARTS_AT_ONCE];
+    float4 value[BATCHES][PARTS_AT_ONCE];
+#pragma unroll
+    for (int n = 0; n < BATCHES * PARTS_AT_ONCE; ++n) { // without branches, so that all are on their way together
+      const unsigned slot = slot_of(work, shares.first_team, min(begin + n, shares.parts - 1));
+      const long long from = (long long)slot * TILE_M + row % TILE_M;
+      part[n / PARTS_AT_ONCE][n % PARTS_AT_ONCE] = ((const row_part *)p.partial_states)[from];
+      value[n / PARTS_AT_ONCE][n % PARTS_AT_ONCE] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
+    }
+#pragma unroll
+    for (int n = 0; n < BATCHES; ++n) {
+      const unsigned first = begin + n * PARTS_AT_ONCE;
+      if (first < shares.parts) add_parts(all, sum, part[n], value[n], shares.parts - first);
+    }
+  }
+  finish_row(p, work, row % TILE_M, column, sum, all);
 }

@@ -134,10 +134,6 @@ static __device__ __forceinline__ void add_parts(
 
 //% if cluster then
 //% include "parts/split_merge_cluster.cu"
-//% else
-//% include "parts/split_merge_slots.cu"
-//% end
-//% if schedule.merge == 0 then
-
+//% elseif schedule.merge == 0 then
 //% include "parts/split_merge_blocks.cu"
 //% end

@@ -880,46 +880,6 @@ static __device__ __forceinline__ void add_parts(
   }
 }
 
-// PARTS_AT_ONCE parts of a row, four columns of it.
-struct part_group {
-  row_part part[PARTS_AT_ONCE];
-  float4 value[PARTS_AT_ONCE];
-};
-
-// Loads parts from number `begin` on, in place of those beyond the last the last, without branches, so that all loads
-// are on their way together.
-static __device__ __forceinline__ void load_parts(
-    const qkv_params &p, const work_item &work, const row_shares &shares, unsigned begin, int tile_row, int column,
-    part_group &group) {
-#pragma unroll
-  for (int n = 0; n < PARTS_AT_ONCE; ++n) {
-    const unsigned slot = slot_of(work, shares.first_team, min(begin + n, shares.parts - 1));
-    const long long row = (long long)slot * TILE_M + tile_row;
-    group.part[n] = ((const row_part *)p.partial_states)[row];
-    group.value[n] = *(const float4 *)(p.partial_outputs + row * DIM_V + column);
-  }
-}
-
-constexpr int GROUPS = 4; // of parts, in flight together: what registers have room for
-
-// Four columns of a row that is complete: the parts that the blocks left, in the order of the keys, become the output.
-static __device__ __forceinline__ void merge_slots(
-    const qkv_params &p, const work_item &work, const row_shares &shares, int tile_row, int column) {
-  part_group group[GROUPS];
-#pragma unroll
-  for (int n = 0; n < GROUPS; ++n)
-    if (n * PARTS_AT_ONCE < shares.parts) load_parts(p, work, shares, n * PARTS_AT_ONCE, tile_row, column, group[n]);
-  row_part all = {minus_infinity(), 0.0f};
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  for (unsigned begin = 0; begin < shares.parts; begin += GROUPS * PARTS_AT_ONCE)
-#pragma unroll
-    for (int n = 0; n < GROUPS; ++n) { // a group is added while those behind it are on their way
-      const unsigned first = begin + n * PARTS_AT_ONCE, next = first + GROUPS * PARTS_AT_ONCE;
-      if (first < shares.parts) add_parts(all, sum, group[n].part, group[n].value, shares.parts - first);
-      if (next < shares.parts) load_parts(p, work, shares, next, tile_row, column, group[n]);
-    }
-  finish_row(p, work, tile_row, column, sum, all);
-}
 
 // The warps' results of a segment: to the output, or to a slot when other blocks have a share in the rows.
 static __device__ __forceinline__ void merge(
@@ -1011,6 +971,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) qkv_kernel(
 }
 
 constexpr int COMBINE_THREADS = (DIM_V / 4 + 31) / 32 * 32; // four columns of a row each
+constexpr int BATCHES = 4; // of PARTS_AT_ONCE parts, whose loads are in flight together
 
 // Work `number`, with the number of its first slice. All lanes of a warp.
 static __device__ __forceinline__ work_item locate_work(const qkv_params &p, unsigned number, int lane) {
@@ -1033,7 +994,26 @@ extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) qkv_combine(const 
   if (!row_exists(work, row % TILE_M)) return;
   const row_shares shares = shares_of_work(work, share_of_team(p, 0, lane));
   if (shares.parts == 1 || column >= DIM_V) return; // the output is complete
-  merge_slots(p, work, shares, row % TILE_M, column);
+
+  row_part all = {minus_infinity(), 0.0f};
+  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (unsigned begin = 0; begin < shares.parts; begin += BATCHES * PARTS_AT_ONCE) {
+    row_part part[BATCHES][PARTS_AT_ONCE];
+    float4 value[BATCHES][PARTS_AT_ONCE];
+#pragma unroll
+    for (int n = 0; n < BATCHES * PARTS_AT_ONCE; ++n) { // without branches, so that all are on their way together
+      const unsigned slot = slot_of(work, shares.first_team, min(begin + n, shares.parts - 1));
+      const long long from = (long long)slot * TILE_M + row % TILE_M;
+      part[n / PARTS_AT_ONCE][n % PARTS_AT_ONCE] = ((const row_part *)p.partial_states)[from];
+      value[n / PARTS_AT_ONCE][n % PARTS_AT_ONCE] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
+    }
+#pragma unroll
+    for (int n = 0; n < BATCHES; ++n) {
+      const unsigned first = begin + n * PARTS_AT_ONCE;
+      if (first < shares.parts) add_parts(all, sum, part[n], value[n], shares.parts - first);
+    }
+  }
+  finish_row(p, work, row % TILE_M, column, sum, all);
 }
 
 #ifdef QKV_EMU

@@ -911,55 +911,15 @@ static __device__ __forceinline__ void add_parts(
   }
 }
 
-// PARTS_AT_ONCE parts of a row, four columns of it.
-struct part_group {
-  row_part part[PARTS_AT_ONCE];
-  float4 value[PARTS_AT_ONCE];
-};
-
-// Loads parts from number `begin` on, in place of those beyond the last the last, without branches, so that all loads
-// are on their way together.
-static __device__ __forceinline__ void load_parts(
-    const qkv_params &p, const work_item &work, const row_shares &shares, unsigned begin, int tile_row, int column,
-    part_group &group) {
-#pragma unroll
-  for (int n = 0; n < PARTS_AT_ONCE; ++n) {
-    const unsigned slot = slot_of(work, shares.first_team, min(begin + n, shares.parts - 1));
-    const long long row = (long long)slot * TILE_M + tile_row;
-    group.part[n] = ((const row_part *)p.partial_states)[row];
-    group.value[n] = *(const float4 *)(p.partial_outputs + row * DIM_V + column);
-  }
-}
-
-constexpr int GROUPS = 2; // of parts, in flight together: what registers have room for
-
-// Four columns of a row that is complete: the parts that the blocks left, in the order of the keys, become the output.
-static __device__ __forceinline__ void merge_slots(
-    const qkv_params &p, const work_item &work, const row_shares &shares, int tile_row, int column) {
-  part_group group[GROUPS];
-#pragma unroll
-  for (int n = 0; n < GROUPS; ++n)
-    if (n * PARTS_AT_ONCE < shares.parts) load_parts(p, work, shares, n * PARTS_AT_ONCE, tile_row, column, group[n]);
-  row_part all = {minus_infinity(), 0.0f};
-  float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  for (unsigned begin = 0; begin < shares.parts; begin += GROUPS * PARTS_AT_ONCE)
-#pragma unroll
-    for (int n = 0; n < GROUPS; ++n) { // a group is added while those behind it are on their way
-      const unsigned first = begin + n * PARTS_AT_ONCE, next = first + GROUPS * PARTS_AT_ONCE;
-      if (first < shares.parts) add_parts(all, sum, group[n].part, group[n].value, shares.parts - first);
-      if (next < shares.parts) load_parts(p, work, shares, next, tile_row, column, group[n]);
-    }
-  finish_row(p, work, tile_row, column, sum, all);
-}
-
 // Tells the others that this block's part is in its slot; the last to do so adds up what all left, in the order of the
 // keys. All threads that merge, which have waited for each other's writes.
 static __device__ __forceinline__ void merge_blocks(
     const qkv_params &p, const work_item &work, const row_shares &shares) {
+  const unsigned first_team = shares.first_team, parts = shares.parts;
   unsigned *is_last = (unsigned *)(shared_arena() + STATES_OFFSET);
   if (threadIdx.x == 0) {
-    int *arrived = p.arrived + shares.first_team * TOGETHER + blockIdx.x % TOGETHER;
-    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)shares.parts - 1;
+    int *arrived = p.arrived + first_team * TOGETHER + blockIdx.x % TOGETHER;
+    *is_last = atomic_add_i32_acq_rel(arrived, 1) == (int)parts - 1;
     if (*is_last) *arrived = 0; // for the next call
   }
   block_sync();
@@ -969,7 +929,20 @@ static __device__ __forceinline__ void merge_blocks(
   for (int item = threadIdx.x; item < TILE_M * DIM_V / 4; item += THREADS) {
     const int tile_row = item / (DIM_V / 4), column = item % (DIM_V / 4) * 4;
     if (!row_exists(work, tile_row)) break;
-    merge_slots(p, work, shares, tile_row, column);
+    row_part all = {minus_infinity(), 0.0f};
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (unsigned begin = 0; begin < parts; begin += PARTS_AT_ONCE) {
+      row_part part[PARTS_AT_ONCE];
+      float4 value[PARTS_AT_ONCE];
+#pragma unroll
+      for (int n = 0; n < PARTS_AT_ONCE; ++n) { // without branches, so that all loads are on their way together
+        const long long from = (long long)slot_of(work, first_team, min(begin + n, parts - 1)) * TILE_M + tile_row;
+        part[n] = ((const row_part *)p.partial_states)[from];
+        value[n] = *(const float4 *)(p.partial_outputs + from * DIM_V + column);
+      }
+      add_parts(all, sum, part, value, parts - begin);
+    }
+    finish_row(p, work, tile_row, column, sum, all);
   }
 }
 
