@@ -13,6 +13,7 @@ local split = library("split")
 local PANEL = 64 -- columns of a panel, which the swizzle of 128 bytes mixes
 local MBARRIER_BYTES = 8
 local MOST_IN_FLIGHT = 7 -- groups of copies that a thread can wait behind (prim/cp_async.cuh)
+local UNSPLIT = 4096 -- keys of a part, more than a narrow window has
 local CLUSTER_RINGS = {2, 3, 4, 5} -- stages that leave room for the parts of a cluster
 
 -- Registers of a thread at launch by consumer warpgroups, and the most that a consumer may have: what it has more than
@@ -71,7 +72,7 @@ local function schedule(v, s)
 end
 
 -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many
--- slices as shared memory holds.
+-- slices as shared memory holds. A window of few slices has nothing to share: its rows are one part.
 local function defaults(v, arch, request)
   local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
   local rows, tiles = split.row_count(v, request), 1
@@ -85,6 +86,7 @@ local function defaults(v, arch, request)
     if layout(v, trial).total <= arch.shared_per_block then s.stages = stages end
   end
   s.together = split.together(v)
+  if mask.width and mask.width <= 2 * s.tile_n then s.split = UNSPLIT end
   return schedule(v, s)
 end
 

@@ -39,6 +39,7 @@ end
 -- Whether some slices may be known to need no mask.
 function split.free_slices() return not mask.walk and attention.free_tiles(mask) end
 
+local MOST_SLICE = 128 -- keys of a slice at most, of all families
 local LAST_BLOCK, KERNEL = 0, 1 -- values of `merge`; those beyond are sizes of clusters
 
 local axes = {
@@ -145,6 +146,19 @@ local function works(v, tile_m)
   return {{"batch"}, {"heads_kv"}, {"len_q", tile_m // v.group}}
 end
 
+-- Places for parts where rows are split every so many keys: how many in each, and the factors of their number. A window
+-- bounds the keys that the rows of a tile see, with slices that stick out at both ends.
+local function fixed_places(v, s)
+  local tiles = ceil_div(v.group, s.tile_m) -- of a query's rows
+  local places = {{"batch"}, {"heads_kv"}, tiles > 1 and {"len_q"} or {"len_q", s.tile_m // v.group}}
+  if mask.width then
+    local queries = ceil_div(s.tile_m, v.group)
+    return tiles * ceil_div(mask.width + queries - 1 + 2 * MOST_SLICE, s.split), places
+  end
+  places[#places + 1] = {"len_k", s.split}
+  return tiles, places
+end
+
 -- Adds to the kernel the workspace in which blocks leave parts for each other.
 local function add_workspace(kernel, v, s)
   local function add(name, ctype)
@@ -154,9 +168,8 @@ local function add_workspace(kernel, v, s)
   add("partial_states", "float2 *")
   add("partial_outputs", "float *")
   -- What a block may leave for others: two parts, one it begins and one it ends; or every part there is.
-  local rows = v.group > s.tile_m and {"len_q"} or {"len_q", s.tile_m // v.group}
-  local places = s.split > 0 and {{"batch"}, {"heads_kv"}, rows, {"len_k", s.split}} or {{"sm_count"}}
-  local counters = s.split > 0 and ceil_div(v.group, s.tile_m) or s.blocks
+  local counters, places = s.blocks, {{"sm_count"}}
+  if s.split > 0 then counters, places = fixed_places(v, s) end
   local slots = (s.split > 0 and counters or 2 * s.blocks) * s.tile_m -- rows
   kernel.regions = {
     {name = "partial_states", bytes = 8 * slots, count = places},
