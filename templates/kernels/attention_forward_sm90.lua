@@ -166,13 +166,22 @@ local function fit_rows(v, len_q, s)
   return s
 end
 
--- Whether blocks of two warpgroups end sooner than those of three, where all rows see as many keys and dimensions are
--- small: an SM is done after as many rounds as it has tiles. Two warpgroups fill the tensor cores less, a row takes
--- 1.3 times as long (H200, D 64 and 72, ten shapes of 1 to 32 images and texts). Unknown sizes: no.
-local function has_fewer_rounds(v, request)
-  local heads = v.heads_q * request.batch
-  local function time(w) return ceil_div(heads * ceil_div(request.len_q, 64 * w), SMS) * w end
-  return heads > 0 and request.len_q > 0 and 1.3 * time(2) < time(3)
+-- How long a row takes in blocks of 1, 2 and 3 warpgroups: few fill the tensor cores less (H200, D 64 and 72, ten shapes
+-- of 1 to 32 images and texts, 33 masks at two sizes).
+local ROW_TIME = {1.7, 1.3, 1}
+
+-- With how many warpgroups, `most` at most, blocks are done first where dimensions are small: an SM is done after as
+-- many rounds as it has tiles; where rows see different numbers of keys and blocks take tickets, when the mean is, half
+-- of the longest, but no sooner than the longest tile. Unknown sizes: `most`.
+local function fewest_rounds(v, request, most, uneven)
+  local heads, best, least = v.heads_q * request.batch, most, math.huge
+  if heads == 0 or request.len_q == 0 then return most end
+  for w = most, 1, -1 do
+    local tiles = heads * ceil_div(request.len_q, 64 * w)
+    local time = (uneven and math.max(tiles / SMS / 2, 1) or ceil_div(tiles, SMS)) * w * ROW_TIME[w]
+    if time < least then best, least = w, time end
+  end
+  return best
 end
 
 -- Whether pages hold whole boxes.
@@ -283,6 +292,7 @@ return {
     local counts = dense and mask.growth == "unknown" and mask.walk ~= "intervals" and request.len_q > 0 and
       (request.batch > 0 or not v.mask_symbols.b) -- intervals: no faster for it, and without it nothing is planned
     local function schedule(warpgroups, tile_n, changes)
+      if dim <= 72 then warpgroups = fewest_rounds(v, request, warpgroups, uneven) end
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
                  l2_mib = 0, pack = 0, cluster = 1, copies = has_boxes(v) and 0 or 1}
@@ -306,10 +316,7 @@ return {
     end
     if dim <= 128 and mask.reads_pairs then return schedule(2, 80, {order = 0}) end -- 64 loads in flight would spill
     if dim <= 64 and mask.width and mask.width <= NARROW then return schedule(3, 64, {stages = 3}) end
-    if dim <= 72 then
-      local warpgroups = not uneven and has_fewer_rounds(v, request) and 2 or 3
-      return schedule(warpgroups, 128, dim <= 64 and {stages = 3} or {q_buffers = 1})
-    end
+    if dim <= 72 then return schedule(3, 128, dim <= 64 and {stages = 3} or {q_buffers = 1}) end
     if dim <= 96 then return schedule(2, 128, {q_buffers = 1}) end
     if dim < 128 then return schedule(2, 128, {order = 0}) end
     if dim == 128 then return schedule(2, 128, uneven and {carry = short and 1 or 0} or {order = 0}) end
