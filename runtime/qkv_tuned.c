@@ -151,10 +151,10 @@ static bool same_schedule(const tuned_entry *a, const tuned_entry *b) {
 }
 
 /* The entry for maxima that are larger than what was measured, as engines declare them: calls such as were measured are
- * among theirs. The schedule that won all of those; where several did, the one of bucket any, which is not slower than
- * the default on any of them, but only if it was chosen over calls of these rows alone. In decode one of them must be of
- * one sequence: what is a third faster for 64, such as whole sequences by a block each, can take ten times as long for
- * one. */
+ * among theirs. The schedule that won all of those; where several did, the one of bucket any, which is not slower on any
+ * of them than the default of calls with one query: it must be chosen over calls of these rows alone, or that must be
+ * their default, too. In decode one of them must be of one sequence: what is a third faster for 64, such as whole
+ * sequences by a block each, can take ten times as long for one. */
 static const candidate *all_within(const candidates *list, const spec *s, const bucket *wanted, way *how) {
   const candidate *largest = NULL, *any = NULL;
   bool agree = true, speaks = false, mixed = false, single = !wanted->decode;
@@ -182,7 +182,8 @@ static const candidate *all_within(const candidates *list, const spec *s, const 
     *how = WAY_CROWDED;
     return NULL;
   }
-  const candidate *found = agree ? largest : mixed ? NULL : any;
+  const bool for_these = any && (!mixed || !strcmp(any->entry->default_schedule, largest->entry->default_schedule));
+  const candidate *found = agree ? largest : for_these ? any : NULL;
   *how = agree ? WAY_WITHIN : found ? WAY_ALL_WITHIN : WAY_DIVIDED;
   return found;
 }

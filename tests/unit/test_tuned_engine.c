@@ -320,14 +320,17 @@ static void maxima_beyond_what_was_measured(void **state) {
   expect_sizes(256, 8192, 131072, B, "bucket any, since several were measured of calls within b256 q8192 k131072");
 }
 
-/* A bucket any that was chosen over other rows, too, says nothing of a tile of these. */
+/* A bucket any that was chosen over other rows, too, and against another default says nothing of a tile of these. */
 static void rows_of_bucket_any(void **state) {
   (void)state;
   const char *const small = "tile_m=16,tile_n=64,warps=4";
-  const qkv_tuned_entry entries[] = {entry("decode", 16, 1, 8192, D), entry("decode", 1, 1, 2048, small),
-                                     entry("decode", 0, 0, 0, D), entry("decode", 16, 8, 8192, D)};
+  qkv_tuned_entry entries[] = {entry("decode", 16, 1, 8192, D), entry("decode", 1, 1, 2048, small),
+                               entry("decode", 0, 0, 0, D), entry("decode", 16, 8, 8192, D)};
   write_table(entries, 3);
   expect_sizes(256, 1, 131072, D, "bucket any, since several");
+  write_table(entries, 4);
+  expect_sizes(256, 1, 131072, D, "bucket any, since several");
+  entries[2].default_schedule = small;
   write_table(entries, 4);
   expect_sizes(256, 1, 131072, NULL, "has several schedules for calls within b256 r8 k131072");
 }

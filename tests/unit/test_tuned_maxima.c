@@ -77,8 +77,9 @@ static void of_one_model(void **state) {
   expect("llama3_8b", false, typical,
          "bucket b4 q4096 k4096, the largest that was measured of calls within b256 q8192 k131072");
   expect("llama3_8b", true, typical, "built-in default: calls within b256 r8 k131072 may be of one sequence");
-  expect("serving/llama3_8b", false, typical, "bucket b1 q32768 k32768, the largest that was measured of calls within");
-  expect("serving/llama3_8b", true, typical, "may be of one sequence");
+  expect("serving/mistral_large", false, typical, "bucket b1 q32768 k32768, the largest that was measured of calls within");
+  expect("serving/llama3_8b", true, typical, "bucket b64 r8 k4096, the largest that was measured of calls within b256 r8");
+  expect("serving/command_a_global", true, typical, "bucket any, since several were measured of calls within b256 r16");
   expect("serving/grok_1", true, typical, "bucket b32 r8 k8192, the largest that was measured of calls within b256 r8");
   expect("serving/falcon3_7b", true, typical, "bucket any, since several were measured of calls within b256 r8");
   /* What is smaller than all that was measured is not like it. */
@@ -121,7 +122,7 @@ static void of_the_zoo(void **state) {
   print_message("prefill %d of %d, decode %d of %d\n", tallies[0].taken, tallies[0].known, tallies[1].taken,
                 tallies[1].known);
   assert_true(tallies[0].known > 40 && tallies[0].taken * 10 >= tallies[0].known * 8);
-  assert_true(tallies[1].taken > 20);
+  assert_true(tallies[1].known > 40 && tallies[1].taken * 10 >= tallies[1].known * 7);
 }
 
 /* A larger maximum never turns what a table says into silence: calls that were measured stay among the op's. */
