@@ -68,8 +68,8 @@ typedef struct tune_candidate {
 typedef struct tune_choice {
   int winner, incumbent, default_candidate; /* of candidates; -1: none */
   double seconds, low, high;                /* of the winner */
-  double default_seconds;
-  double gain; /* of the winner over the default: 0.05 is 5 % faster */
+  double default_seconds;                   /* of the default in the winner's turns */
+  double gain; /* of the winner over the default, a logarithm: 0.05 is 5 % faster */
 } tune_choice;
 
 typedef struct tune_group {

@@ -396,9 +396,10 @@ static field common_field(const field *fields, const workload_set *set) {
   return common;
 }
 
-/* What the choice means on a set of workloads: times are geometric means. */
+/* What the choice means on a set of workloads: times are geometric means. The default's follows from what was gained turn
+ * by turn: clocks may step between turns, and medians of the two may lie on different sides of the step. */
 static void tell_times(tune_choice *choice, const field *fields, const workload_set *set) {
-  double gain = 0, seconds = 0, low = 0, high = 0, default_seconds = 0;
+  double gain = 0, seconds = 0, low = 0, high = 0;
   for (int w = 0; w < set->count; w++) {
     const field *f = &fields[set->members[w]];
     const double *ours = row(f, choice->winner), *theirs = row(f, choice->default_candidate);
@@ -406,11 +407,10 @@ static void tell_times(tune_choice *choice, const field *fields, const workload_
     seconds += log(stats_median(ours, f->taken)) / set->count;
     low += log(stats_quantile(ours, f->taken, 0.1)) / set->count;
     high += log(stats_quantile(ours, f->taken, 0.9)) / set->count;
-    default_seconds += log(stats_median(theirs, f->taken)) / set->count;
   }
   choice->gain = gain;
   choice->seconds = exp(seconds), choice->low = exp(low), choice->high = exp(high);
-  choice->default_seconds = exp(default_seconds);
+  choice->default_seconds = exp(seconds + gain);
 }
 
 /* Chooses by one set of workloads, and tells times of another one. */

@@ -190,6 +190,29 @@ exec g++ "$@"
     assert all(tile_of(c["schedule"]) == (48, 0) for g in groups for c in g["choices"]), groups
 
 
+def test_gain_is_that_of_turns(qkvc, few, tmp_path):
+    """When clocks step between the turns of two candidates, their medians lie on different sides of the step: planted in
+    the journal. What the table says of the default is what was gained turn by turn."""
+    spec, out = write_spec(tmp_path, "stepped", ONE), tmp_path / "tables"
+    words = ("tune", spec, *EMU, "--template-path", few, "-o", out, "--json")
+    qkvc(*words, timeout=900)
+    journal, lines = out / "journal.jsonl", []
+    for line in map(json.loads, (out / "journal.jsonl").read_text().splitlines()):
+        times = line.get("seconds", [])
+        if len(times) >= 10: # of the final: five turns
+            rows = [times[n:n + 5] for n in range(0, len(times), 5)]
+            fastest = min(sorted(row)[2] for row in rows)
+            rows = [[1, 1, 3, 3, 3] if sorted(row)[2] == fastest else [1.5, 1.5, 1.5, 4.5, 4.5] for row in rows]
+            line["seconds"] = [time for row in rows for time in row]
+        lines.append(json.dumps(line))
+    journal.write_text("\n".join(lines) + "\n")
+    group, = qkvc(*words, "--resume", timeout=900).json()["groups"]
+    times = re.findall(r"us: {median: ([0-9.]+)|default_us: ([0-9.]+)", next(out.rglob("stepped.yaml")).read_text())
+    ratios = [float(theirs[1]) / float(ours[0]) for ours, theirs in zip(times[::2], times[1::2])]
+    assert len(ratios) == 2 and all(abs(ratio - 1.5) < 0.01 for ratio in ratios), times
+    assert all(abs(choice["gain"] - 0.5) < 0.01 for choice in group["choices"]), group
+
+
 @pytest.fixture(scope="module")
 def nvml(tmp_path_factory):
     """A library that tells planted clocks, of a GPU that the emulator is taken for."""
