@@ -71,6 +71,17 @@ local function schedule(v, s)
   return s
 end
 
+-- The share of memory's bandwidth that a block's loads reach, by what was measured on an H200: rows of 128 bytes come
+-- slower, pages are looked up for every slice, and one warpgroup's slices wait for each other.
+local function reach(v, s)
+  local dim = math.max(v.dim_qk, v.dim_v)
+  local long = s.tile_n * dim > 64 * 128 -- slices
+  local rows = dim <= 64 and 0.92 or 1
+  local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or long and 0.96 or 0.93) or 1
+  local turns = s.warpgroups == 1 and (s.tile_n > 64 and 0.92 or 0.97) or 1
+  return rows * lookups * turns
+end
+
 -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many
 -- slices as shared memory holds. A window of few slices has nothing to share: its rows are one part.
 local function defaults(v, arch, request)
@@ -155,12 +166,11 @@ return {
 
   cost = function(v, s)
     local m = layout(v, s)
-    local lookups = v.layout_kv == "paged" and (v.page_size < 16 and 0.83 or 0.96) or 1
     return cost.split(v, s, {
       unit = "wgmma", tile_m = s.tile_m, tile_n = s.tile_n, blocks = 1, dim_qk = round_up(v.dim_qk, 64),
       dim_v = round_up(v.dim_v, 64), shared = true, in_flight = m.in_flight * (m.k_bytes + m.v_bytes) / 2,
       chain = 400 + (500 + 12 * s.tile_m) * s.tile_n / 64, workers = s.warpgroups, threads = 128 * s.warpgroups,
-      exponentials = 1, reach = lookups,
+      exponentials = 1, reach = reach(v, s),
     })
   end,
 

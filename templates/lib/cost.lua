@@ -85,6 +85,7 @@ end
 -- chain             cycles from a slice's arrival to the next one's turn; workers: slices at a time in a block
 -- reach             share of memory's bandwidth that the way of loading reaches
 -- exponentials      of an element of the scores, when lanes do it again; shared: slices go through shared memory
+local TILE_END = 0.5e-6 -- seconds in which a block's warps merge what they have of a tile, but for its last
 function cost.split(v, s, f)
   local parts = ceil_div(v.group, f.tile_m) -- tiles of rows of one query
   local seen = cost.visits(math.max(f.tile_m // v.group, 1), f.tile_n)
@@ -115,7 +116,7 @@ function cost.split(v, s, f)
     -- The start, the first keys, and both again for blocks that follow; what warps and blocks found becomes one, at the
     -- end of each piece of a block.
     fixed = cost.start + 0.8e-6 + 5e-6 * (rounds - 1) + (cut and merging(s, busy / tiles, passes) or 0.4e-6) +
-      0.8e-6 * (panels - 1) * math.min((tiles + busy) / busy, 2),
+      0.8e-6 * (panels - 1) * math.min((tiles + busy) / busy, 2) + TILE_END * math.max(tiles / busy - 1, 0),
   }
 end
 
