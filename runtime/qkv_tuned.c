@@ -150,11 +150,11 @@ static bool same_schedule(const tuned_entry *a, const tuned_entry *b) {
   return !strcmp(a->family, b->family) && !strcmp(a->schedule, b->schedule);
 }
 
-/* The entry for maxima that are larger than what was measured, as engines declare them: calls such as were measured are
- * among theirs. The schedule that won all of those; where several did, the one of bucket any, which is not slower on any
- * of them than the default of calls with one query: it must be chosen over calls of these rows alone, or that must be
- * their default, too. In decode one of them must be of one sequence: what is a third faster for 64, such as whole
- * sequences by a block each, can take ten times as long for one. */
+/* The entry for maxima that are larger than what was measured, as engines declare them: calls such as were measured
+ * are among theirs. The schedule that won all of those; where several did, the one of bucket any, which is not slower
+ * on any of them than the default of calls with one query: it must be chosen over calls of these rows alone, or that
+ * must be their default, too. In decode one of them must be of one sequence: what is a third faster for 64, such as
+ * whole sequences by a block each, can take ten times as long for one. */
 static const candidate *all_within(const candidates *list, const spec *s, const bucket *wanted, way *how) {
   const candidate *largest = NULL, *any = NULL;
   bool agree = true, speaks = false, mixed = false, single = !wanted->decode;

@@ -396,8 +396,8 @@ static field common_field(const field *fields, const workload_set *set) {
   return common;
 }
 
-/* What the choice means on a set of workloads: times are geometric means. The default's follows from what was gained turn
- * by turn: clocks may step between turns, and medians of the two may lie on different sides of the step. */
+/* What the choice means on a set of workloads: times are geometric means. The default's follows from what was gained
+ * turn by turn: clocks may step between turns, and medians of the two may lie on different sides of the step. */
 static void tell_times(tune_choice *choice, const field *fields, const workload_set *set) {
   double gain = 0, seconds = 0, low = 0, high = 0;
   for (int w = 0; w < set->count; w++) {

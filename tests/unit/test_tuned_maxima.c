@@ -77,8 +77,10 @@ static void of_one_model(void **state) {
   expect("llama3_8b", false, typical,
          "bucket b4 q4096 k4096, the largest that was measured of calls within b256 q8192 k131072");
   expect("llama3_8b", true, typical, "built-in default: calls within b256 r8 k131072 may be of one sequence");
-  expect("serving/mistral_large", false, typical, "bucket b1 q32768 k32768, the largest that was measured of calls within");
-  expect("serving/llama3_8b", true, typical, "bucket b64 r8 k4096, the largest that was measured of calls within b256 r8");
+  expect("serving/mistral_large", false, typical,
+         "bucket b1 q32768 k32768, the largest that was measured of calls within");
+  expect("serving/llama3_8b", true, typical,
+         "bucket b64 r8 k4096, the largest that was measured of calls within b256 r8");
   expect("serving/command_a_global", true, typical, "bucket any, since several were measured of calls within b256 r16");
   expect("serving/grok_1", true, typical, "bucket b32 r8 k8192, the largest that was measured of calls within b256 r8");
   expect("serving/falcon3_7b", true, typical, "bucket any, since several were measured of calls within b256 r8");
