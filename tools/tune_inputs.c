@@ -156,6 +156,7 @@ void tune_check_run(tune_check *c, const qkv_limits *choice, qkv_status *status,
 /* ---- Workloads ---- */
 
 enum { MOST_COPIES = 128, BLOCK = 500009 };
+#define LARGE 8 /* times the L2 cache: of such a copy nothing is left in it when the next call begins */
 
 static size_t least(size_t a, size_t b) {
   return a < b ? a : b;
@@ -216,7 +217,7 @@ static void choose_copies(tune_inputs *in, const char *phase) {
                copy = inputs + slot_bytes(&in->p, SLOT_O, s->dtype_out), l2 = (double)in->p.device.l2_bytes,
                memory = (double)in->p.device.memory_bytes;
   in->cold = !strcmp(phase, "decode") || inputs > l2 / 2;
-  in->copies = 2;
+  in->copies = copy < LARGE * l2 ? 2 : 1;
   if (in->p.emulated) /* wall time of the emulation knows no cache */
     in->cold = false;
   else if (in->cold && 2 * copy < 2 * l2)
