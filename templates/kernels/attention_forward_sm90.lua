@@ -396,6 +396,9 @@ return {
     if boxes > 8 then step_cycles = step_cycles + 0.35 * 85 * boxes / s.loaders end
     if m.rows then step_cycles = step_cycles + 0.4 * pairs * dims / 2048 end -- addresses and copies of every row
     if registers(v, s) > 0.9 * m.budget.consumer then step_cycles = step_cycles + 0.03 * pairs * dims / 2048 end
+    if s.warpgroups == 3 and registers(v, s) >= 160 then -- ptxas serialises the products (33 of 33 schedules)
+      step_cycles = step_cycles + 0.5 * pairs * dims / 2048
+    end
     if s.stages < s.warpgroups and s.p_shared == 0 then -- one waits until another has let a place go
       step_cycles = step_cycles + 0.045 * pairs * dims / 1200
     end
