@@ -169,20 +169,16 @@ static int choose_tables(session *s) {
 
 /* Asks a question that only has a spec. Returns an exit code. */
 static int ask_plain(const session *s, const char *ask, const char *path, const char *notes, int entries) {
-  char *line = NULL;
-  size_t size = 0;
   record answer = {0};
-  FILE *out = open_memstream(&line, &size);
-  if (!out)
+  record_line l;
+  if (!record_begin(&l))
     return EXIT_FAILED;
-  record_writer r = record_open(out);
-  record_put(&r, "ask", ask);
-  record_put(&r, "spec", path);
-  record_put(&r, "notes", notes);
-  record_put_number(&r, "entries", entries);
-  record_close(&r);
-  fclose(out);
-  client_ask(s->client, line, s->settings.limit, &answer, NULL, NULL);
+  record_put(&l.to, "ask", ask);
+  record_put(&l.to, "spec", path);
+  record_put(&l.to, "notes", notes);
+  record_put_number(&l.to, "entries", entries);
+  char *line = record_end(&l);
+  client_ask(s->client, line ? line : "", s->settings.limit, &answer, NULL, NULL);
   free(line);
   const bool ok = answer_is(&answer, "ok");
   const char *reason = record_text(&answer, "reason");
@@ -245,32 +241,28 @@ static void use_journal(session *s) {
 
 static void send_entry(const session *s, const tune_group *g, int w) {
   const tune_choice *c = &g->choices[w];
-  char *line = NULL;
-  size_t size = 0;
   record answer = {0};
+  record_line l;
   const tune_workload none = {{0}, {0}, 0, 0, 0}, *workload = w < g->nworkloads ? &g->workloads[w] : &none;
-  FILE *out = c->winner >= 0 ? open_memstream(&line, &size) : NULL;
-  if (!out)
+  if (!record_begin(&l))
     return;
-  record_writer r = record_open(out);
-  record_put(&r, "ask", "entry");
-  record_put(&r, "spec", g->path);
-  record_put(&r, "phase", g->phase);
-  record_put(&r, "family", g->candidates[c->winner].family);
-  record_put(&r, "schedule", g->candidates[c->winner].schedule);
+  record_put(&l.to, "ask", "entry");
+  record_put(&l.to, "spec", g->path);
+  record_put(&l.to, "phase", g->phase);
+  record_put(&l.to, "family", g->candidates[c->winner].family);
+  record_put(&l.to, "schedule", g->candidates[c->winner].schedule);
   if (w < g->nworkloads)
-    record_put(&r, "workload", workload->name);
-  record_put_number(&r, "batch", (double)workload->batch);
-  record_put_number(&r, "q", (double)workload->len_q);
-  record_put_number(&r, "kv", (double)workload->len_k);
-  record_put_number(&r, "seconds", c->seconds);
-  record_put_number(&r, "low", c->low);
-  record_put_number(&r, "high", c->high);
-  record_put(&r, "default_schedule", g->candidates[c->default_candidate].schedule);
-  record_put_number(&r, "default_seconds", c->default_seconds);
-  record_close(&r);
-  fclose(out);
-  client_ask(s->client, line, s->settings.limit, &answer, NULL, NULL);
+    record_put(&l.to, "workload", workload->name);
+  record_put_number(&l.to, "batch", (double)workload->batch);
+  record_put_number(&l.to, "q", (double)workload->len_q);
+  record_put_number(&l.to, "kv", (double)workload->len_k);
+  record_put_number(&l.to, "seconds", c->seconds);
+  record_put_number(&l.to, "low", c->low);
+  record_put_number(&l.to, "high", c->high);
+  record_put(&l.to, "default_schedule", g->candidates[c->default_candidate].schedule);
+  record_put_number(&l.to, "default_seconds", c->default_seconds);
+  char *line = record_end(&l);
+  client_ask(s->client, line ? line : "", s->settings.limit, &answer, NULL, NULL);
   record_free(&answer);
   free(line);
 }

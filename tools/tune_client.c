@@ -187,14 +187,11 @@ void client_ask(tune_client *c, const char *line, double limit, record *answer, 
 bool client_ask_once(tune_client *c, const char *name, const char *line, double limit, record *answer) {
   const record *known = client_known(c, name);
   if (known) {
+    record_line l;
     char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (out) {
-      record_writer w = record_open(out);
-      record_put_all(&w, known);
-      record_close(&w);
-      fclose(out);
+    if (record_begin(&l)) {
+      record_put_all(&l.to, known);
+      text = record_end(&l);
     }
     record_parse(answer, text ? text : "");
     free(text);

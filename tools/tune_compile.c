@@ -27,22 +27,17 @@ void compile_name(const tune_group *g, const tune_candidate *c, char *out, size_
 /* A candidate's kernels: both of an op where rows are no multiples of 16 bytes, see tune_limits. Or, with c NULL, that
  * of an op for calls of any size: so checks prepare it. */
 static char *build_question(const tune_group *g, const tune_candidate *c) {
-  char *line = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&line, &size);
-  if (!out)
+  record_line l;
+  if (!record_begin(&l))
     return NULL;
-  record_writer r = record_open(out);
-  record_put(&r, "ask", "build");
-  record_put(&r, "spec", g->path);
-  record_put(&r, "phase", g->phase);
-  record_put(&r, "family", c ? c->family : "attention_naive");
+  record_put(&l.to, "ask", "build");
+  record_put(&l.to, "spec", g->path);
+  record_put(&l.to, "phase", g->phase);
+  record_put(&l.to, "family", c ? c->family : "attention_naive");
   if (c)
-    record_put(&r, "schedule", c->schedule);
-  record_put_number(&r, "unaligned", c && !g->aligned);
-  record_close(&r);
-  fclose(out);
-  return line;
+    record_put(&l.to, "schedule", c->schedule);
+  record_put_number(&l.to, "unaligned", c && !g->aligned);
+  return record_end(&l);
 }
 
 /* What a run before has found to crash or to hang is not tried again. */

@@ -106,21 +106,32 @@ const record *journal_find(const tune_journal *j, const char *context, const cha
   return NULL;
 }
 
+/* Writes a line, or nothing: half of one would spoil the next. */
+static bool append(const tune_journal *j, const char *line) {
+  const size_t size = strlen(line);
+  const off_t before = lseek(j->fd, 0, SEEK_END);
+  const ssize_t wrote = write(j->fd, line, size);
+  if (wrote == (ssize_t)size)
+    return true;
+  const int why = wrote < 0 ? errno : ENOSPC;
+  if (wrote > 0 && (before < 0 || ftruncate(j->fd, before)))
+    cli_warning("%s has half a line at its end", j->path);
+  errno = why;
+  return false;
+}
+
 bool journal_add(tune_journal *j, const char *context, const char *question, const record *answer) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&text, &size);
-  bool ok = out != NULL;
-  if (ok) {
-    record_writer w = record_open(out);
-    record_put(&w, "context", context);
-    record_put(&w, "question", question);
-    record_put_all(&w, answer);
-    record_close(&w);
-    ok = fclose(out) == 0;
+  record_line l;
+  char *line = NULL;
+  errno = ENOMEM;
+  if (record_begin(&l)) {
+    record_put(&l.to, "context", context);
+    record_put(&l.to, "question", question);
+    record_put_all(&l.to, answer);
+    line = record_end(&l);
   }
-  ok = ok && write(j->fd, text, size) == (ssize_t)size;
-  free(text);
+  const bool ok = line && append(j, line);
+  free(line);
   if (!ok && !j->failed)
     cli_error("%s cannot be written: %s", j->path, strerror(errno));
   j->failed |= !ok;

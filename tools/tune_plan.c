@@ -255,26 +255,21 @@ static void add_row(const record *item, void *user) {
 /* A question about a workload; w NULL: about maxima that are not declared, of which the model looks at the first one.
  */
 static char *question(const tune_group *g, const char *ask, const tune_workload *w, const tune_settings *s, int most) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&text, &size);
-  if (!out)
+  record_line l;
+  if (!record_begin(&l))
     return NULL;
-  record_writer r = record_open(out);
-  record_put(&r, "ask", ask);
-  record_put(&r, "spec", g->path);
-  record_put(&r, "phase", g->phase);
-  record_put_number(&r, "batch", w ? (double)w->batch : 0);
-  record_put_number(&r, "q", w ? (double)w->len_q : 0);
-  record_put_number(&r, "kv", w ? (double)w->len_k : 0);
+  record_put(&l.to, "ask", ask);
+  record_put(&l.to, "spec", g->path);
+  record_put(&l.to, "phase", g->phase);
+  record_put_number(&l.to, "batch", w ? (double)w->batch : 0);
+  record_put_number(&l.to, "q", w ? (double)w->len_q : 0);
+  record_put_number(&l.to, "kv", w ? (double)w->len_k : 0);
   const tune_workload *modelled = w ? w : &g->workloads[0];
-  record_put_numbers(&r, "sizes", (double[]){(double)modelled->batch, (double)modelled->len_q, (double)modelled->len_k},
+  record_put_numbers(&l.to, "sizes", (double[]){(double)modelled->batch, (double)modelled->len_q, (double)modelled->len_k},
                      3);
-  record_put_number(&r, "effort", s->effort);
-  record_put_number(&r, "most", most);
-  record_close(&r);
-  fclose(out);
-  return text;
+  record_put_number(&l.to, "effort", s->effort);
+  record_put_number(&l.to, "most", most);
+  return record_end(&l);
 }
 
 static int ask_ranking(const tune_group *g, tune_client *client, const tune_settings *s, const tune_workload *w,

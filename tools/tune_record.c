@@ -219,16 +219,29 @@ void record_close(record_writer *w) {
   fputs("}\n", w->out);
 }
 
+bool record_begin(record_line *l) {
+  *l = (record_line){.text = NULL};
+  FILE *out = open_memstream(&l->text, &l->size);
+  if (out)
+    l->to = record_open(out);
+  return out != NULL;
+}
+
+char *record_end(record_line *l) {
+  record_close(&l->to);
+  if (fclose(l->to.out) == 0)
+    return l->text;
+  free(l->text);
+  return NULL;
+}
+
 void record_answer(record *r, const char *status, const char *reason) {
+  record_line l;
   char *line = NULL;
-  size_t size = 0;
-  FILE *out = open_memstream(&line, &size);
-  if (out) {
-    record_writer w = record_open(out);
-    record_put(&w, "status", status);
-    record_put(&w, "reason", reason);
-    record_close(&w);
-    fclose(out);
+  if (record_begin(&l)) {
+    record_put(&l.to, "status", status);
+    record_put(&l.to, "reason", reason);
+    line = record_end(&l);
   }
   record_parse(r, line ? line : "");
   free(line);

@@ -48,4 +48,15 @@ void record_put_all(record_writer *w, const record *r);
 /* Ends the line. */
 void record_close(record_writer *w);
 
+/* A line that is written in memory, to `to`. */
+typedef struct record_line {
+  record_writer to;
+  char *text;
+  size_t size;
+} record_line;
+/* False: out of memory. The record_line stays where it is until its end. */
+bool record_begin(record_line *l);
+/* Ends the line; freed by the caller. NULL: out of memory. */
+char *record_end(record_line *l);
+
 #endif

@@ -50,12 +50,14 @@ static bool late(double deadline) {
 
 /* ---- Questions ---- */
 
-static record_writer begin_question(FILE *out, const search *s, const char *ask) {
-  record_writer r = record_open(out);
-  record_put(&r, "ask", ask);
-  record_put(&r, "spec", s->group->path);
-  record_put(&r, "phase", s->group->phase);
-  return r;
+/* False: out of memory. */
+static bool begin_question(record_line *l, const search *s, const char *ask) {
+  if (!record_begin(l))
+    return false;
+  record_put(&l->to, "ask", ask);
+  record_put(&l->to, "spec", s->group->path);
+  record_put(&l->to, "phase", s->group->phase);
+  return true;
 }
 
 /* What a failure on a workload means: a candidate that has no kernel for its sizes is out there alone, any other is out
@@ -78,20 +80,17 @@ static int64_t checked_queries(const tune_group *g, int w) {
 static void check_on(search *s, tune_candidate *c, int w) {
   tune_group *g = s->group;
   const int64_t queries = checked_queries(g, w);
-  char *line = NULL, name[256];
-  size_t size = 0;
+  char name[256];
   record answer = {0};
-  FILE *out = open_memstream(&line, &size);
-  if (!out)
+  record_line l;
+  if (!begin_question(&l, s, "check"))
     return;
-  record_writer r = begin_question(out, s, "check");
-  record_put(&r, "family", c->family);
-  record_put(&r, "schedule", c->schedule);
-  record_put_number(&r, "q", (double)queries);
-  record_close(&r);
-  fclose(out);
+  record_put(&l.to, "family", c->family);
+  record_put(&l.to, "schedule", c->schedule);
+  record_put_number(&l.to, "q", (double)queries);
+  char *line = record_end(&l);
   snprintf(name, sizeof name, "check %s %s %s q=%lld %s", g->name, g->hash, g->phase, (long long)queries, c->key);
-  client_ask_once(s->client, name, line, s->settings->limit, &answer);
+  client_ask_once(s->client, name, line ? line : "", s->settings->limit, &answer);
   for (int v = w; v < g->nworkloads && !answer_is(&answer, "ok"); v++)
     if (checked_queries(g, v) == queries && candidate_runs(c, v))
       fail_on(g, c, v, record_text(&answer, "status"), record_text(&answer, "reason"));
@@ -110,38 +109,50 @@ static void check(search *s, tune_candidate *c) {
   }
 }
 
-/* The question for a field, and its name in the journal: both freed by the caller. */
-static void time_question(const search *s, int w, const field *f, double sample_seconds, double warm_up, char **line,
-                          char **name) {
-  const tune_workload *workload = &s->group->workloads[w];
-  size_t size = 0, name_size = 0;
+/* "FAMILY SCHEDULE;FAMILY SCHEDULE" and so on; freed by the caller. */
+static char *list_field(const search *s, const field *f) {
   char *list = NULL;
-  size_t list_size = 0;
-  FILE *names = open_memstream(&list, &list_size);
-  for (int n = 0; names && n < f->count; n++)
-    fprintf(names, "%s%s %s", n ? ";" : "", s->group->candidates[f->candidates[n]].family,
-            s->group->candidates[f->candidates[n]].schedule);
-  FILE *out = open_memstream(line, &size), *title = open_memstream(name, &name_size);
-  if (names && fclose(names) == 0 && out && title) {
-    record_writer r = begin_question(out, s, "time");
-    record_put_number(&r, "batch", (double)workload->batch);
-    record_put_number(&r, "q", (double)workload->len_q);
-    record_put_number(&r, "kv", (double)workload->len_k);
-    record_put_number(&r, "samples", f->taken);
-    record_put_number(&r, "sample_seconds", sample_seconds);
-    record_put_number(&r, "warm_up", warm_up);
-    record_put(&r, "candidates", list);
-    record_close(&r);
-    fprintf(title, "time %s %s %s %lldx%lldx%lld samples=%d", s->group->name, s->group->hash, s->group->phase,
-            (long long)workload->batch, (long long)workload->len_q, (long long)workload->len_k, f->taken);
-    for (int n = 0; n < f->count; n++)
-      fprintf(title, " %s", s->group->candidates[f->candidates[n]].key);
+  size_t size = 0;
+  FILE *out = open_memstream(&list, &size);
+  for (int n = 0; out && n < f->count; n++) {
+    const tune_candidate *c = &s->group->candidates[f->candidates[n]];
+    fprintf(out, "%s%s %s", n ? ";" : "", c->family, c->schedule);
   }
-  if (out)
-    fclose(out);
-  if (title)
-    fclose(title);
+  return out && fclose(out) == 0 ? list : NULL;
+}
+
+/* The question for a field; freed by the caller. */
+static char *time_question(const search *s, int w, const field *f, double sample_seconds, double warm_up) {
+  const tune_workload *workload = &s->group->workloads[w];
+  char *list = list_field(s, f), *line = NULL;
+  record_line l;
+  if (list && begin_question(&l, s, "time")) {
+    record_put_number(&l.to, "batch", (double)workload->batch);
+    record_put_number(&l.to, "q", (double)workload->len_q);
+    record_put_number(&l.to, "kv", (double)workload->len_k);
+    record_put_number(&l.to, "samples", f->taken);
+    record_put_number(&l.to, "sample_seconds", sample_seconds);
+    record_put_number(&l.to, "warm_up", warm_up);
+    record_put(&l.to, "candidates", list);
+    line = record_end(&l);
+  }
   free(list);
+  return line;
+}
+
+/* Its name in the journal; freed by the caller. */
+static char *time_name(const search *s, int w, const field *f) {
+  const tune_workload *workload = &s->group->workloads[w];
+  char *name = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&name, &size);
+  if (!out)
+    return NULL;
+  fprintf(out, "time %s %s %s %lldx%lldx%lld samples=%d", s->group->name, s->group->hash, s->group->phase,
+          (long long)workload->batch, (long long)workload->len_q, (long long)workload->len_k, f->taken);
+  for (int n = 0; n < f->count; n++)
+    fprintf(out, " %s", s->group->candidates[f->candidates[n]].key);
+  return fclose(out) == 0 ? name : NULL;
 }
 
 /* Keeps what a field's samples, and the answer with them, say of its candidates. */
@@ -168,10 +179,9 @@ static double expected_seconds(const search *s, int w, const field *f, double sa
 /* Times a field in turns. false: *status and *reason (freed by the caller) say why. */
 static bool ask_time(search *s, int w, field *f, double sample_seconds, double warm_up, char status[16],
                      char **reason) {
-  char *line = NULL, *name = NULL;
+  char *line = time_question(s, w, f, sample_seconds, warm_up), *name = time_name(s, w, f);
   record answer = {0};
   const double expected = expected_seconds(s, w, f, sample_seconds, warm_up);
-  time_question(s, w, f, sample_seconds, warm_up, &line, &name);
   client_ask_once(s->client, name ? name : "", line ? line : "", s->settings->limit + 4 * expected, &answer);
   const int wanted = f->count * f->taken;
   free(f->seconds);

@@ -8,6 +8,8 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "../../tools/cli_report.c"
 #include "../../tools/tune_journal.c"
@@ -170,6 +172,37 @@ static void test_torn(void **unused) {
   free(bytes);
 }
 
+/* A disk that takes no more than some bytes of a line: nothing of it stays, and a later one is whole. */
+static void test_full(void **unused) {
+  (void)unused;
+  remove(path);
+  struct rlimit had;
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &had), 0);
+  signal(SIGXFSZ, SIG_IGN);
+  tune_journal *j = journal_open(path, false);
+  assert_non_null(j);
+  add(j, "one", 1);
+  size_t before, size;
+  free(read_file(&before));
+  record r = {0};
+  assert_true(record_parse(&r, "{\"status\":\"ok\",\"value\":2}"));
+  for (size_t room = 0; room < 8; room++) {
+    const struct rlimit little = {before + room, had.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    assert_false(journal_add(j, "here", "two", &r));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &had), 0);
+    free(read_file(&size));
+    if (size != before)
+      fail_msg("room for %zu bytes: the journal has %zu instead of %zu", room, size, before);
+  }
+  record_free(&r);
+  add(j, "three", 3);
+  journal_close(j);
+  j = journal_open(path, true);
+  assert_true(journal_count(j) == 2 && value_of(j, "three") == 3 && value_of(j, "two") == -1);
+  journal_close(j);
+}
+
 static void test_damaged_and_old(void **unused) {
   (void)unused;
   static const char lines[] = "{\"context\":\"here\",\"question\":\"one\",\"value\":1}\n"
@@ -198,7 +231,8 @@ int main(void) {
     return 1;
   snprintf(path, sizeof path, "%s/journal.jsonl", folder);
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_record), cmocka_unit_test(test_strings), cmocka_unit_test(test_bad_records),
-                                     cmocka_unit_test(test_torn), cmocka_unit_test(test_damaged_and_old)};
+                                     cmocka_unit_test(test_torn), cmocka_unit_test(test_full),
+                                     cmocka_unit_test(test_damaged_and_old)};
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   remove(path);
   rmdir(folder);
