@@ -172,7 +172,8 @@ local ROW_TIME = {1.7, 1.3, 1}
 
 -- With how many warpgroups, `most` at most, blocks are done first where dimensions are small: an SM is done after as
 -- many rounds as it has tiles; where rows see different numbers of keys and blocks take tickets, when the mean is, half
--- of the longest, but no sooner than the longest tile. Unknown sizes: `most`.
+-- of the longest, but no sooner than the longest tile. Unknown sizes: `most`. Not of sequences, whose maxima are no
+-- sizes.
 local function fewest_rounds(v, request, most, uneven)
   local heads, best, least = v.heads_q * request.batch, most, math.huge
   if heads == 0 or request.len_q == 0 then return most end
@@ -292,7 +293,7 @@ return {
     local counts = dense and mask.growth == "unknown" and mask.walk ~= "intervals" and request.len_q > 0 and
       (request.batch > 0 or not v.mask_symbols.b) -- intervals: no faster for it, and without it nothing is planned
     local function schedule(warpgroups, tile_n, changes)
-      if dim <= 72 then warpgroups = fewest_rounds(v, request, warpgroups, uneven) end
+      if dim <= 72 and dense then warpgroups = fewest_rounds(v, request, warpgroups, uneven) end
       local s = {warpgroups = warpgroups, tile_n = tile_n, stages = 2, order = 1, overlap = 1, rescale = 0, slack = 8,
                  q_buffers = 2, q_registers = 0, p_shared = 0, carry = 0, o_buffer = 1, store = 1, scheduler = 1,
                  l2_mib = 0, pack = 0, cluster = 1, copies = has_boxes(v) and 0 or 1}
