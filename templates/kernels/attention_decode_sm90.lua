@@ -83,7 +83,7 @@ local function reach(v, s)
 end
 
 -- Measured on an H200; see docs/performance.md. Rows in as few tiles as registers allow, of even sizes; as many
--- slices as shared memory holds. A window of few slices has nothing to share: its rows are one part.
+-- slices as shared memory holds. A query's window of few slices has nothing to share: its rows are one part.
 local function defaults(v, arch, request)
   local s = {warpgroups = 2, tile_n = math.max(v.dim_qk, v.dim_v) <= 64 and 128 or 64}
   local rows, tiles = split.row_count(v, request), 1
@@ -97,7 +97,7 @@ local function defaults(v, arch, request)
     if layout(v, trial).total <= arch.shared_per_block then s.stages = stages end
   end
   s.together = split.together(v)
-  if mask.width and mask.width <= 2 * s.tile_n then s.split = UNSPLIT end
+  if mask.width and mask.width <= 2 * s.tile_n and split.has_one_query(v, s) then s.split = UNSPLIT end
   return schedule(v, s)
 end
 

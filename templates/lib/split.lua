@@ -146,14 +146,16 @@ local function works(v, tile_m)
   return {{"batch"}, {"heads_kv"}, {"len_q", tile_m // v.group}}
 end
 
+-- Whether the rows of a tile are of one query, so that they see what a row sees: of several, windows may lie far apart.
+function split.has_one_query(v, s) return v.group % s.tile_m == 0 end
+
 -- Places for parts where rows are split every so many keys: how many in each, and the factors of their number. A window
--- bounds the keys that the rows of a tile see, with slices that stick out at both ends.
+-- bounds the keys that a query sees, with slices that stick out at both ends.
 local function fixed_places(v, s)
   local tiles = ceil_div(v.group, s.tile_m) -- of a query's rows
   local places = {{"batch"}, {"heads_kv"}, tiles > 1 and {"len_q"} or {"len_q", s.tile_m // v.group}}
-  if mask.width then
-    local queries = ceil_div(s.tile_m, v.group)
-    return tiles * ceil_div(mask.width + queries - 1 + 2 * MOST_SLICE, s.split), places
+  if mask.width and split.has_one_query(v, s) then
+    return tiles * ceil_div(mask.width + 2 * MOST_SLICE, s.split), places
   end
   places[#places + 1] = {"len_k", s.split}
   return tiles, places
