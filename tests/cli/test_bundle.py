@@ -113,7 +113,7 @@ def test_limits_and_phases(qkvc, specs, tmp_path):
          "--aligned-only", "--limits", "len_q=4096,batch=2", "--limits", "len_q=64")
     names = [record["name"] for record in qkvc("pack", "ls", path, "--json").json()["records"]
              if record["kind"] == "request"]
-    assert sorted(names) == [f"two g++ sm_90a phase=prefill len_q={n}" for n in (0, 4096, 64)], names
+    assert sorted(names) == [f"two g++ sm_90a phase=prefill batch={b} len_q={n}" for b, n in ((0, 0), (0, 64), (2, 4096))], names
     kernels = [record for record in qkvc("pack", "ls", path, "--json").json()["records"] if record["kind"] == "kernel"]
     assert len(kernels) < 3 * 2
 
