@@ -166,8 +166,8 @@ local function fit_rows(v, len_q, s)
   return s
 end
 
--- How long a row takes in blocks of 1, 2 and 3 warpgroups: few fill the tensor cores less (H200, D 64 and 72, ten shapes
--- of 1 to 32 images and texts, 33 masks at two sizes).
+-- How long a row takes in blocks of 1, 2 and 3 warpgroups: few fill the tensor cores less (H200, D 64 and 72, ten
+-- shapes of 1 to 32 images and texts, 33 masks at two sizes).
 local ROW_TIME = {1.7, 1.3, 1}
 
 -- With how many warpgroups, `most` at most, blocks are done first where dimensions are small: an SM is done after as

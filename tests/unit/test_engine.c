@@ -197,6 +197,28 @@ static void test_environment(void **state) {
   qkv_close(NULL);
 }
 
+/* From the host to a block, to another one, and back. */
+static void test_copies(void **state) {
+  (void)state;
+  qkv_engine *e = open_engine("emu");
+  char text[8] = "qkvc";
+  void *from, *to;
+  assert_int_equal(qkv_alloc(e, 8, &from), QKV_OK);
+  assert_int_equal(qkv_alloc(e, 8, &to), QKV_OK);
+  assert_int_equal(qkv_copy_to_device(e, from, text, 8), QKV_OK);
+  assert_int_equal(qkv_copy_on_device(e, to, from, 8), QKV_OK);
+  memset(text, 0, sizeof text);
+  assert_int_equal(qkv_copy_to_host(e, text, to, 8), QKV_OK);
+  assert_string_equal(text, "qkvc");
+  assert_int_equal(qkv_copy_on_device(e, NULL, NULL, 0), QKV_OK);
+  assert_fails(qkv_copy_on_device(e, NULL, from, 1), QKV_INVALID_ARGUMENT, "to is NULL");
+  assert_fails(qkv_copy_on_device(e, to, NULL, 1), QKV_INVALID_ARGUMENT, "from is NULL");
+  assert_fails(qkv_copy_on_device(e, to, from, 9), QKV_INVALID_ARGUMENT, "not inside a live allocation");
+  assert_int_equal(qkv_free(e, from), QKV_OK);
+  assert_int_equal(qkv_free(e, to), QKV_OK);
+  qkv_close(e);
+}
+
 /* A program built against an older library has smaller structs: only what it knows is read and written. */
 static void test_older_structs(void **state) {
   (void)state;
@@ -653,6 +675,6 @@ int main(void) {
       TEST(test_older_structs),   TEST(test_spec),          TEST(test_bad_specs),    TEST(test_generate),
       TEST(test_build_and_cache), TEST(test_cache_calls),   TEST(test_disabled_jit), TEST(test_unusable_cache),
       TEST(test_template_error),  TEST(test_compile_error), TEST(test_advisories),   TEST(test_threads),
-      TEST(test_explain),         TEST(test_doctor),        TEST(test_locale)};
+      TEST(test_explain),         TEST(test_doctor),        TEST(test_locale),       TEST(test_copies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

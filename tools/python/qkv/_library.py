@@ -182,6 +182,7 @@ PROTOTYPES = {
     "qkv_free": (c_int, [c_void_p, c_void_p]),
     "qkv_copy_to_device": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t]),
     "qkv_copy_to_host": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "qkv_copy_on_device": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t]),
     "qkv_synchronize": (c_int, [c_void_p]),
     "qkv_spec_load": (c_int, [c_void_p, c_char_p, POINTER(c_void_p)]),
     "qkv_spec_check": (c_int, [c_char_p, c_int, POINTER(c_void_p)]),
