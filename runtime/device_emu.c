@@ -151,9 +151,11 @@ static qkv_status copy(void *to, const void *from, size_t bytes, const void *on_
   if (!bytes)
     return QKV_OK;
   emu_lock();
-  const void *wrong = !memory_contains(on_device, bytes)            ? on_device
-                      : other && !memory_contains(other, bytes) ? other
-                                                                    : NULL;
+  const void *wrong = NULL;
+  if (!memory_contains(on_device, bytes))
+    wrong = on_device;
+  else if (other && !memory_contains(other, bytes))
+    wrong = other;
   if (!wrong)
     memmove(to, from, bytes);
   emu_unlock();

@@ -258,31 +258,28 @@ qkv_status qkv_free(qkv_engine *e, void *memory) {
   return status == QKV_OK && memory ? e->ops->free(e->device, memory) : status;
 }
 
-qkv_status qkv_copy_to_device(qkv_engine *e, void *to, const void *from, size_t bytes) {
+/* Whether a copy can be asked of the device; the names are those of its sides. */
+static qkv_status need_sides(const qkv_engine *e, const void *to, const char *to_name, const void *from,
+                             const char *from_name, size_t bytes) {
   qkv_status status = need_device(e);
-  if (status != QKV_OK || bytes == 0)
-    return status;
-  if (!to || !from)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", to ? "host" : "device");
-  return e->ops->copy_to_device(e->device, to, from, bytes);
+  if (status == QKV_OK && bytes && (!to || !from))
+    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", to ? from_name : to_name);
+  return status;
+}
+
+qkv_status qkv_copy_to_device(qkv_engine *e, void *to, const void *from, size_t bytes) {
+  const qkv_status status = need_sides(e, to, "device", from, "host", bytes);
+  return status != QKV_OK || !bytes ? status : e->ops->copy_to_device(e->device, to, from, bytes);
 }
 
 qkv_status qkv_copy_to_host(qkv_engine *e, void *to, const void *from, size_t bytes) {
-  qkv_status status = need_device(e);
-  if (status != QKV_OK || bytes == 0)
-    return status;
-  if (!to || !from)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", to ? "device" : "host");
-  return e->ops->copy_to_host(e->device, to, from, bytes);
+  const qkv_status status = need_sides(e, to, "host", from, "device", bytes);
+  return status != QKV_OK || !bytes ? status : e->ops->copy_to_host(e->device, to, from, bytes);
 }
 
 qkv_status qkv_copy_on_device(qkv_engine *e, void *to, const void *from, size_t bytes) {
-  qkv_status status = need_device(e);
-  if (status != QKV_OK || bytes == 0)
-    return status;
-  if (!to || !from)
-    return error_set(QKV_INVALID_ARGUMENT, "%s is NULL", to ? "from" : "to");
-  return e->ops->copy_on_device(e->device, to, from, bytes);
+  const qkv_status status = need_sides(e, to, "to", from, "from", bytes);
+  return status != QKV_OK || !bytes ? status : e->ops->copy_on_device(e->device, to, from, bytes);
 }
 
 qkv_status qkv_synchronize(qkv_engine *e) {

@@ -330,7 +330,6 @@ static void begin_next(session *s, int n) {
   const int most = s->settings.jobs - SPARE_CORES;
   if (n + 1 < s->plan.count && most > 0)
     begin_group(s, n + 1, most);
-  client_meanwhile(s->client, step, s);
 }
 
 static int tune_group_of(session *s, int n) {
@@ -377,6 +376,7 @@ static int tune_group_of(session *s, int n) {
 static int run_all(session *s) {
   int code = EXIT_OK;
   tune_now = (tune_progress){s->started, s->settings.deadline, 0, s->plan.count};
+  client_meanwhile(s->client, step, s);
   for (int n = 0; n < s->plan.count && !client_lost(s->client); n++) {
     const int one = tune_group_of(s, n);
     code = code ? code : one;
